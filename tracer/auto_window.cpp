@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdio>
 
-#include "tracer/first_signs.h"
+#include "tracer/auto_state.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
 #include "tracer/run_windows.h"
@@ -24,52 +24,6 @@ constexpr int kShortestSleep = 20, kLongestSleep = 1000;  // ms
 constexpr int kSleepInBusy = 5;                           // ms: a busy start makes thousands of events in one
 // Of a window that opens in the midst of a step, with that one; and after a slow step in a window that is open.
 constexpr uint64_t kStepsOverdue = 2, kStepsAfter = 3, kMostAfter = 3;
-constexpr uint64_t kForever = UINT64_MAX;
-
-struct AutoState {
-  WindowPlan plan;
-  Shutter shutter{};
-  const char* directory = "";
-  uint64_t budget = 0;
-  std::atomic<bool> is_whole{true};
-  std::atomic<bool> needs_thread{false};
-  bool has_joined = false;
-  bool is_child = false;      // at a fork, when the parent did not record
-  int64_t process_began = 0;  // ns, CLOCK_MONOTONIC, as all times here
-  int64_t phase_began = 0;
-  int64_t last_border = 0;    // 0: no step has ended
-  int64_t last_duration = 0;  // of the last step
-  int64_t last_sample = 0;
-  uint64_t limit = 0;   // events at which the beginning may end
-  int64_t used_at = 0;  // when they were there; 0: they are not yet
-  bool has_steps = false;
-  std::atomic<bool> waits_for_first{false};  // for a sign of the first step
-  bool is_by_sign = false;                   // the window that is open, or was last, was opened by one
-  uint64_t sign = 0;                         // by this one
-  bool came_again = false;                   // which has come again since, and no step has ended
-  uint64_t sign_events = 0;                  // that the window may have
-  FirstSigns signs;
-  bool wants_first = false;    // the first steps come after the beginning, and are still to be recorded
-  uint64_t first_step = 0;     // of those in the beginning
-  uint64_t first_border = 0;   // step
-  uint64_t before_border = 0;  // events
-  uint64_t step = 0;
-  bool was_open = true;       // for some of the current step
-  bool is_cut = false;        // a window opened or closed in the midst of the current step
-  bool was_last = false;      // the current step began in a window of the last steps
-  bool is_asked_for = false;  // a window that could not be opened at once
-  int64_t switching = 0;      // what closing and opening windows took at the begin of the current step
-  // The window that is open, or was last.
-  WindowReason reason = WindowReason::kStart;
-  WindowReason opened_as = WindowReason::kStart;  // what `reason` was when it was opened
-  int64_t opened_at = 0;
-  uint64_t opened_step = 0;
-  uint64_t close_at = kForever;  // step
-  uint64_t close_at_most = kForever;
-  double goes_on_for = 0;            // how slow the step was for which it goes on, times the median; 0: it does not
-  uint64_t overdue_step = kForever;  // the last one that had a window in its midst
-  int64_t close_by = 0;              // time; 0: none
-};
 AutoState g_auto;
 
 int64_t now_ns() noexcept { return clock::read_ns(CLOCK_MONOTONIC); }
@@ -148,6 +102,28 @@ void close(int64_t now) noexcept {
   if (s.reason != s.opened_as) define_reason();
   give_up_unwanted();
   write_facts(now);
+}
+
+// Whether any other window makes way for what is asked for. Where the next window has to wait for records of the one
+// before it, that one must be over early enough.
+bool makes_way_for(AskedNow asked, uint64_t step) noexcept {
+  constexpr int64_t kSettles = 2 * kSecond;
+  const AutoState& s = g_auto;
+  if (s.shutter.is_open() && s.reason == WindowReason::kAsked)
+    return s.close_at != kForever && asked.until <= step;  // it is not wanted any more
+  return asked.until > step || (s.shutter.has_gaps() && asked.is_near(step, s.last_duration, kSettles));
+}
+
+// At the begin of a step that is asked for. Where the beginning is recorded it has the step.
+void show_asked(AskedNow asked, uint64_t step, int64_t now) noexcept {
+  AutoState& s = g_auto;
+  const bool is_by_hand = asked.until == AskedNow::kByHand;
+  const uint64_t close_at = is_by_hand ? kForever : asked.until;
+  if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
+    open(WindowReason::kAsked, step, false, close_at, is_by_hand ? now + kLongestAsked : 0);
+  if (!s.shutter.is_open() || s.reason != WindowReason::kAsked || is_by_hand) return;
+  s.close_at = close_at;
+  s.close_by = 0;
 }
 
 // A window of the last steps is open, which makes way for any other.
@@ -308,7 +284,7 @@ void after_fork_in_child() noexcept {
   watch_events();
 }
 
-void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread) noexcept {
+void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread, AskedNow asked) noexcept {
   AutoState& s = g_auto;
   if (session::clock_source() == clock::kNoClock) return;
   const int64_t now = now_ns();
@@ -336,15 +312,17 @@ void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread) noexcept {
   } else if (s.shutter.is_open()) {
     // A program may begin to count anew.
     if (step < s.opened_step) s.is_cut = true;
-    const bool makes_way = is_last() && s.plan.due(step, s.shutter.has_gaps()).reason != WindowReason::kLast;
+    const bool makes_way = (is_last() && s.plan.due(step, s.shutter.has_gaps()).reason != WindowReason::kLast) ||
+                           makes_way_for(asked, step);
     if (step >= s.close_at || step < s.opened_step || makes_way ||
         (is_weighed() && (s.wants_first || (!goes_on && is_larger_than(16)))))
       close(now);
   } else if (s.plan.has_news()) {
     give_up_unwanted();
   }
+  if (asked.until > step) show_asked(asked, step, now);
   if (!s.shutter.is_open() && s.wants_first) open_first(step);
-  if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed))
+  if (!s.shutter.is_open() && !s.is_whole.load(std::memory_order_relaxed) && !makes_way_for(asked, step))
     if (const auto due = s.plan.due(step, s.shutter.has_gaps());
         due.reason != WindowReason::kNone && !(due.reason == WindowReason::kLast && s.is_asked_for))
       open(due.reason, due.first, false, step + due.length, 0);
@@ -425,7 +403,10 @@ int tick() noexcept {
   if (s.shutter.is_open()) {
     // One that is weighed is closed at the end of a step where that comes in time: what is there of a step is whole.
     const bool is_by_time = s.reason == WindowReason::kTypical && s.close_by != 0;
-    const bool is_too_big = is_larger_than(is_by_time ? 32 : s.reason == WindowReason::kOverdue ? 8 : 4);
+    // Of steps that are asked for the user said how many.
+    const bool has_steps_asked = s.reason == WindowReason::kAsked && s.close_at != kForever;
+    const uint64_t most = is_by_time ? 32 : s.reason == WindowReason::kOverdue ? 8 : 4;  // a part of the budget
+    const bool is_too_big = !has_steps_asked && is_larger_than(most);
     const bool is_too_long = s.close_by != 0 && now >= s.close_by;
     if (is_too_big || is_too_long) {
       s.is_cut = true;
@@ -475,13 +456,15 @@ bool ask(bool opens) noexcept {
   AutoState& s = g_auto;
   const int64_t now = now_ns();
   if (is_start()) return opens;  // it is open
-  if (opens == (s.shutter.is_open() && !is_last())) return true;
+  if (opens == shows()) return true;
   s.is_cut = true;
   if (s.shutter.is_open()) close(now);
   if (opens) open(WindowReason::kAsked, s.step, false, kForever, now + kLongestAsked);
   s.is_asked_for = opens && !s.shutter.is_open();
   return s.shutter.is_open() == opens;
 }
+
+bool shows() noexcept { return is_start() || (g_auto.shutter.is_open() && !is_last()); }
 
 bool is_whole() noexcept { return g_auto.is_whole.load(std::memory_order_relaxed); }
 

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 
+#include "tracer/asked_windows.h"
 #include "tracer/config/config.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/record.h"
@@ -43,8 +44,9 @@ namespace auto_window {
 void start(const Config& config, const Shutter& shutter, const char* directory) noexcept;
 void after_fork_in_child() noexcept;
 // A step has ended at this time, `ns` as CLOCK_MONOTONIC has it: `step` steps have ended by now. It may come late where
-// another thread had the lock. `thread`: pthread_self() of the one whose step it is.
-void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread) noexcept;
+// another thread had the lock. `thread`: pthread_self() of the one whose step it is. `asked`: what is asked for from
+// outside, which comes before what the plan wants, and does not count against its budget.
+void at_step(uint64_t step, Ticks at, int64_t ns, uint64_t thread, AskedNow asked) noexcept;
 // The same of an earlier step, at whose end that was not known. at_step() follows when the step after it has ended.
 void step_was_at(uint64_t step, Ticks at, int64_t ns) noexcept;
 // Any thread, without the lock: at_sign() is to be called.
@@ -53,8 +55,10 @@ bool waits_for_first() noexcept;
 void at_sign(uint64_t name, bool is_optimizer) noexcept;
 // What the time demands. Returns milliseconds until it wants to be called again.
 int tick() noexcept;
-// By hand. False: it cannot be opened now.
+// By hand, in the midst of a step. False: it cannot be opened now.
 bool ask(bool opens) noexcept;
+// A window is open that also shows what is asked for by hand.
+bool shows() noexcept;
 // Any thread, without the lock: everything is recorded so far.
 bool is_whole() noexcept;
 

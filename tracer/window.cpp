@@ -10,14 +10,16 @@
 #include <string_view>
 #include <utility>
 
+#include "tracer/asked_windows.h"
 #include "tracer/auto_window.h"
 #include "tracer/config/window_spec.h"
+#include "tracer/control_reader.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
-#include "tracer/spool/step_counter.h"
+#include "tracer/step_borders.h"
 #include "tracer/window_borders.h"
 #include "tracer/window_thread.h"
 
@@ -55,21 +57,20 @@ struct State {
   bool must_leave = false;  // the sources still have to be switched off because of that
   int64_t process_start = 0;           // ns, CLOCK_MONOTONIC
   Ticks latest;                        // of the borders that have passed
-  WindowBorders::Border step_end{};    // the last end of an optimizer's step that is a part of the current step
-  WindowBorders::Border end_before{};  // the one before that
-  bool has_open_border = false;        // the current step has ended for some optimizers, but not for all
-  bool has_mark_ended = false;         // the current step is over because its mark has ended
-  bool has_profiler_steps = false;     // the program itself says the number of a step
-  uint32_t since_profiler_step = 0;    // steps of optimizers since it did so last
   std::atomic<uint64_t> entered{0};    // how often the range was entered
   std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
   uint64_t holder = 0;                 // key of the range for which the window was opened
   bool is_our_thread = false;          // that has the lock
+  AskedWindows asked;
+  bool is_cut = false;                 // a window was opened or closed by hand in the midst of the current step
   int64_t last_border = 0;             // ns, CLOCK_MONOTONIC: when a step ended; the start of the process before that
+  int64_t last_lasted = 0;             // ns, of the step that ended then; 0: not known
   int64_t next_stacks = kFirstStacks;  // ns after last_border at which the stacks are stated, if no step ends before
 };
 constinit State g_state{};
-constinit StepCounter g_steps{};  // likewise under the lock
+void at_step(uint64_t step, const WindowBorders::Border& border) noexcept;
+void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept;
+constinit StepBorders g_steps{at_step, step_was_at};  // likewise under the lock
 
 constinit Source g_sources[kMostSources] = {};
 size_t g_source_count = 0;
@@ -143,8 +144,8 @@ void window_after_fork() noexcept {
   s.next_stacks = kFirstStacks;
   processor_time::after_fork_in_child();
   if (s.spec.kind == SpecKind::kAuto) {
-    g_steps.start_at(0);
-    s.has_open_border = s.has_profiler_steps = s.has_mark_ended = false;
+    g_steps.forget();
+    s.asked = AskedWindows{};
     auto_window::after_fork_in_child();
   }
   if (!leaves_at_fork()) return;
@@ -207,17 +208,24 @@ void close_window() noexcept {
 }
 
 void at_step(uint64_t step, const WindowBorders::Border& border) noexcept {
+  State& s = g_state;
   const Ticks at = border.at;
-  const bool is_first = g_state.last_border == 0;
-  const int64_t lasted = border.ns - g_state.last_border;
-  g_state.next_stacks = is_first ? kFirstStacks : std::clamp(kLongForAStep * lasted, kEarliestStacks, kFirstStacks);
-  g_state.last_border = border.ns;
-  if (g_state.spec.kind == SpecKind::kAuto) return auto_window::at_step(step, at, border.ns, border.thread);
+  const bool is_first = s.last_border == 0;
+  const int64_t lasted = border.ns - s.last_border;
+  s.next_stacks = is_first ? kFirstStacks : std::clamp(kLongForAStep * lasted, kEarliestStacks, kFirstStacks);
+  s.last_lasted = is_first ? 0 : lasted;
+  s.last_border = border.ns;
+  const AskedNow asked = s.asked.at(step);
+  if (s.spec.kind == SpecKind::kAuto) {
+    if (asked.until == AskedNow::kByHand) s.asked.forget_start();  // the plan ends it
+    return auto_window::at_step(step, at, border.ns, border.thread, asked);
+  }
   // For those that ended in a window.
-  session::record_step(step, is_open() ? number() : 0, is_open() ? 2 : 0, 0, at);
+  const uint8_t was_open = std::exchange(s.is_cut, false) ? 1 : is_open() ? 2 : 0;
+  session::record_step(step, is_open() ? number() : 0, was_open, 0, at);
   processor_time::look(border.thread, border.ns, is_open());
-  if (g_state.spec.kind != SpecKind::kSteps) return;
-  if (!g_state.spec.holds(step)) return close_window();
+  if (s.spec.kind != SpecKind::kSteps && s.spec.kind != SpecKind::kManual) return;
+  if (asked.until == 0 && !(s.spec.kind == SpecKind::kSteps && s.spec.holds(step))) return close_window();
   open(step);
   processor_time::look(border.thread, border.ns, true);
 }
@@ -228,53 +236,6 @@ void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept {
   at_step(step, border);
 }
 
-// With -w auto: the program's torch.profiler has ended, and its steps go on. With the lock.
-bool takes_over_from_profiler() noexcept {
-  constexpr uint32_t kMostBetween = 64;  // an iteration may have several optimizers' steps, or accumulate gradients
-  State& s = g_state;
-  if (s.spec.kind != SpecKind::kAuto || ++s.since_profiler_step < kMostBetween) return false;
-  g_steps.start_at(g_steps.current());
-  s.has_profiler_steps = s.has_open_border = false;
-  return true;
-}
-
-// So many steps have ended, by the program's own marks.
-void program_says(uint64_t step, const WindowBorders::Border& border) noexcept {
-  g_state.has_profiler_steps = true;
-  g_state.since_profiler_step = 0;
-  g_state.has_open_border = false;
-  g_steps.start_at(step);
-  at_step(step, border);
-}
-
-// The border comes after the last optimizer of the iteration. Where the next iteration begins without one of them, or a
-// new optimizer turns out to have ended a step of its own, it is known late.
-void optimizer_step(const WindowBorders::Border& border) noexcept {
-  State& s = g_state;
-  const uint64_t before = g_steps.current();
-  switch (g_steps.ended(border.value, border.thread, border.ns)) {
-    case StepCounter::Ended::kBehind:
-      return;
-    case StepCounter::Ended::kPart:
-      s.end_before = std::exchange(s.step_end, border);
-      break;
-    case StepCounter::Ended::kNew:
-      if (s.has_open_border) step_was_at(before, s.step_end);
-      s.step_end = border;
-      s.has_open_border = true;
-      break;
-    case StepCounter::Ended::kSplit:
-      if (s.has_open_border) step_was_at(before, s.end_before);
-      step_was_at(before + 1, s.step_end);
-      s.step_end = border;
-      s.has_open_border = true;
-      break;
-  }
-  if (!s.has_open_border || !g_steps.is_complete()) return;
-  s.has_open_border = false;
-  at_step(g_steps.current(), border);
-}
-
 // With the lock.
 void pass(WindowBorders::Border border) noexcept {
   State& s = g_state;
@@ -282,12 +243,9 @@ void pass(WindowBorders::Border border) noexcept {
   s.latest.value = border.at.value = std::max(s.latest.value, border.at.value);
   switch (border.kind) {
     case WindowBorders::Kind::kProfilerStep:
-      // Mostly the end of the mark before has said so.
-      if (std::exchange(s.has_mark_ended, false) && g_steps.current() == border.value) return;
-      return program_says(border.value, border);
+      return g_steps.mark_began(border);
     case WindowBorders::Kind::kProfilerStepEnd:
-      s.has_mark_ended = true;
-      return program_says(border.value + 1, border);
+      return g_steps.mark_ended(border);
     case WindowBorders::Kind::kRangeBegin:
       // It may be over by now.
       if (is_open() || s.range_key.load(std::memory_order_relaxed) != border.value) return;
@@ -303,8 +261,7 @@ void pass(WindowBorders::Border border) noexcept {
     case WindowBorders::Kind::kOptimizerStep:
       break;
   }
-  if (s.has_profiler_steps && !takes_over_from_profiler()) return;
-  optimizer_step(border);
+  g_steps.optimizer_ended(border, s.spec.kind == SpecKind::kAuto);
 }
 
 // What opens and closes while it lives does so on the thread of ours. With the lock.
@@ -326,6 +283,27 @@ void state_stacks_of_long_step() noexcept {
   g_interpreter.state_stacks();
 }
 
+// With the lock. False: not now.
+bool set_now(bool opens) noexcept {
+  State& s = g_state;
+  const bool is_auto = s.spec.kind == SpecKind::kAuto;
+  const int64_t now = clock::read_ns(CLOCK_MONOTONIC);
+  if (opens && (is_auto || s.spec.kind == SpecKind::kManual)) s.asked.start(now);
+  const bool is_shown = is_auto ? auto_window::shows() : is_open();
+  if (opens && !is_shown && s.asked.start_waits(now, s.last_border, kLongForAStep * s.last_lasted)) return false;
+  if (!opens) s.asked.stop(g_steps.current());
+  if (is_auto) {
+    s.asked.forget_start();  // the plan ends it
+    return auto_window::ask(opens) || !opens;
+  }
+  s.is_cut = s.is_cut || opens != is_open();
+  if (opens)
+    open(g_steps.current());
+  else
+    close_window();
+  return true;
+}
+
 bool set(bool opens) noexcept {
   if (g_interpreter.is_starting()) return false;
   bool is_done = true;
@@ -335,12 +313,7 @@ bool set(bool opens) noexcept {
     const OurThread ours;
     if (g_state.must_leave) leave();
     g_state.must_leave = false;
-    if (g_state.spec.kind == SpecKind::kAuto)
-      is_done = auto_window::ask(opens) || !opens;
-    else if (opens)
-      open(g_steps.current());
-    else
-      close_window();
+    is_done = set_now(opens);
   }
   if (g_state.borders.has_any()) pass_borders();
   return is_done;
@@ -384,7 +357,28 @@ void state_stacks() noexcept {
   if (!g_interpreter.is_starting()) g_interpreter.state_stacks();
 }
 
-constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_stacks};
+bool obey(const ControlLine& line) noexcept {
+  auto taken = AskedWindows::Taken::kTaken;
+  uint64_t step = 0;
+  {
+    const Change change;
+    if (!change) return false;
+    State& s = g_state;
+    step = g_steps.current();
+    if (line.kind == ControlLine::Kind::kDrop)
+      s.asked.drop(line.id);
+    else
+      taken = s.asked.take(line.id, line.first, line.last, step);
+    // All that it has missed is recorded.
+    if (taken == AskedWindows::Taken::kLate && s.spec.kind == SpecKind::kAuto && auto_window::is_whole())
+      taken = AskedWindows::Taken::kTaken;
+  }
+  if (g_state.borders.has_any()) pass_borders();
+  if (line.kind == ControlLine::Kind::kWindow) control_reader::answer(line, taken, step);
+  return true;
+}
+
+constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_stacks, obey};
 
 void needs_thread() noexcept {
   if (!start_thread(g_state.spec, session::config().window, kDoor))
@@ -439,7 +433,8 @@ void start(const Config& config) noexcept {
     return auto_window::start(config, kShutter, session::spool_directory());
   }
   session::note_fact("window", config.window);
-  detail::g_sees_annotations = s.spec.kind == SpecKind::kSteps || s.spec.kind == SpecKind::kRange;
+  detail::g_sees_annotations =
+      s.spec.kind == SpecKind::kSteps || s.spec.kind == SpecKind::kRange || s.spec.kind == SpecKind::kManual;
   detail::g_sees_ranges = s.spec.kind == SpecKind::kRange;
   detail::g_is_open.store(false, std::memory_order_relaxed);
   session::pause();

@@ -2,8 +2,8 @@
 // once. It knows none of them: each one registers what is to be called.
 //
 // Outside of a window nothing is active but what the window needs to see its border: a callback for annotations alone
-// (steps, ranges), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no allocation
-// runs anything of ours.
+// (steps, ranges, manual), a thread of ours that sleeps (time, signal, manual). No operator, no Python call and no
+// allocation runs anything of ours.
 //
 // A step ends with the annotation "ProfilerStep#N" where the program or torch.profiler makes such marks, otherwise
 // with an optimizer's step, counted by spool/step_counter.h; without Python two optimizers of one class are told apart
@@ -11,6 +11,9 @@
 // window opens is stated at the thread's first event in it. In a hang there is none: so our thread states the stacks
 // of all threads (ThreadStack) before it opens or closes a window, and with -w auto when a step has lasted long for a
 // step (eight times the step before it; 2 s at least, 10 s at most), twice as long as that, and so on.
+//
+// With `manual` and `auto` steps are also recorded because they are asked for (spool/control_file.h), in all ranks of a
+// job the same ones: our thread reads what is asked for, and each end of a step compares its number.
 //
 // A window of time counts from the start of the process; in a forked child, from the fork.
 //

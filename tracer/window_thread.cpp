@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "tracer/control_reader.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/own_thread.h"
@@ -26,6 +27,7 @@ namespace {
 
 using SpecKind = WindowSpec::Kind;
 constexpr int kPatienceMs = 500;  // to wait for a client's line
+constexpr int kSettingMs = 3000;  // to open or close the window, which may wait for a step to end
 
 struct Shared {
   const WindowSpec* spec = nullptr;
@@ -87,6 +89,15 @@ bool may_command(int client) noexcept {
   return peer.uid == geteuid() || peer.uid == 0;
 }
 
+bool is_by_hand() noexcept {
+  return g_shared.spec->kind == SpecKind::kManual || g_shared.spec->kind == SpecKind::kAuto;
+}
+
+// At most as many milliseconds as the thread may sleep then.
+int read_control(bool at_once) noexcept {
+  return control_reader::look(at_once, g_shared.door->obey) ? control_reader::kApartMs : kRetryMs;
+}
+
 void obey(char* command, char* answer, size_t size) noexcept {
   if (char* const space = strchr(command, ' ')) {
     *space = 0;
@@ -96,17 +107,19 @@ void obey(char* command, char* answer, size_t size) noexcept {
     }
   }
   const bool starts = strcmp(command, "start") == 0, stops = strcmp(command, "stop") == 0;
-  const bool states = strcmp(command, "stacks") == 0;
-  if (!starts && !stops && !states && strcmp(command, "status") != 0) {
+  const bool states = strcmp(command, "stacks") == 0, reads = strcmp(command, "control") == 0;
+  if (!starts && !stops && !states && !reads && strcmp(command, "status") != 0) {
     snprintf(answer, size, "error: start, stop or status");
     return;
   }
   if (states) g_shared.door->state_stacks();
-  if ((starts || stops) && g_shared.spec->kind != SpecKind::kManual && g_shared.spec->kind != SpecKind::kAuto) {
+  if (reads && is_by_hand()) read_control(true);
+  if ((starts || stops) && !is_by_hand()) {
     snprintf(answer, size, "error: its window is %s; only `manual` and `auto` are opened by hand", g_shared.name);
     return;
   }
-  for (int tries = 0; (starts || stops) && !g_shared.door->set(starts) && tries < 100 && !g_thread.must_end(); ++tries)
+  for (int waited = 0; (starts || stops) && !g_shared.door->set(starts) && waited < kSettingMs && !g_thread.must_end();
+       waited += kRetryMs)
     poll(nullptr, 0, kRetryMs);
   if ((starts || stops) && g_shared.door->is_open() != starts) {
     snprintf(answer, size, "error: nothing can be recorded any more");
@@ -140,7 +153,11 @@ void serve(int client) noexcept {
 void run() noexcept {
   while (!g_thread.must_end()) {
     const SpecKind kind = g_shared.spec->kind;
-    const int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
+    int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
+    if (is_by_hand()) {
+      const int until_control = read_control(false);
+      timeout = timeout < 0 ? until_control : std::min(timeout, until_control);
+    }
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
     // The program has closed what it does not know; poll() would come back at once for ever.
@@ -171,6 +188,7 @@ void thread_after_fork() noexcept {
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
+  control_reader::after_fork_in_child();
   start_own_thread();
 }
 

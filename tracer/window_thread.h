@@ -5,8 +5,11 @@
 //
 // The socket for commands is in the abstract namespace, "torchprof.PID", and answers the program's own user and root
 // alone. One line in, one line out, each ends with a newline:
-//     start | stop     opens or closes the window, where it is `manual` or `auto`
+//     start | stop     opens or closes the window, where it is `manual` or `auto`; it opens when the next step begins,
+//                      or at once where no step ends within two seconds
 //     status
+//     control          reads RUN/spool/control at once (control_reader.h), as it does once a second where the window is
+//                      `manual` or `auto`
 //     stacks           records the Python stacks of all threads, for `torchprof where`
 //     each may be followed by a space and the file name of a spool: only the process that writes it obeys, since its
 //     process id may be another's by now, or on another machine
@@ -14,6 +17,7 @@
 #pragma once
 
 #include "tracer/config/window_spec.h"
+#include "tracer/spool/control_file.h"
 
 namespace torchprof::window {
 
@@ -28,6 +32,7 @@ struct Door {
   uint64_t (*elapsed)() noexcept;  // nanoseconds since the process started, or was forked
   int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
   void (*state_stacks)() noexcept;
+  bool (*obey)(const ControlLine& line) noexcept;  // false: not now, try again
 };
 
 // Milliseconds to wait while somebody else opens or closes the window.

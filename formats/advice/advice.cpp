@@ -231,6 +231,14 @@ class AdviceAssembly {
     waiting_ns_ = waiting / static_cast<int64_t>(waited.size());
     const int64_t cost = others / static_cast<int64_t>(waited.size() - 1) - typical[slowest];
     if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
+    // What the clocks of machines may be off by makes nobody slow: those who wait on its own machine tell it without.
+    int64_t error = 0, beside = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      const int64_t unsure = clock_error(*calls[i], *calls[slowest]);
+      error = std::max(error, unsure);
+      if (unsure == 0) beside = std::max(beside, typical[i] - typical[slowest]);
+    }
+    if (beside < cost / 2 && cost <= error * static_cast<int64_t>(compared) / std::max<int64_t>(1, steps)) return;
     const ProcessAdvice& slow = *all_[ranks[slowest]].advice;
     Finding f{.rule = "slow rank", .cost_ns = cost};
     f.what = "The others wait {} for " + all_[ranks[slowest]].who + ", in " + std::string(names.rbegin()->second) + ".";
@@ -298,19 +306,33 @@ class AdviceAssembly {
 
   // How fast data moves, in the kind of collective that takes longest in steps.
   void add_rate(std::string& evidence) const {
-    std::vector<CommsCalls> in_steps(looked_at_.size());
+    struct Moved {
+      uint64_t calls = 0, bytes = 0;
+      int64_t ns = 0;
+    };
+    std::map<CommsKind, Moved> kinds;  // in steps
     std::vector<const CommsCalls*> calls;
-    for (size_t p = 0; p < looked_at_.size(); ++p) {
-      const AdvisedProcess& process = all_[looked_at_[p]];
-      for (const auto& [kind, all] : *process.comms)
-        std::ranges::copy_if(all, std::back_inserter(in_steps[p][kind]),
-                             [&](const CommsCall& c) { return is_in(process.advice->spans, c.begin); });
-      calls.push_back(&in_steps[p]);
+    const auto is_in_step = [&](size_t process, int64_t begin) {
+      return is_in(all_[looked_at_[process]].advice->spans, begin);
+    };
+    for (const size_t i : looked_at_) {
+      for (const auto& [kind, all] : all_[i].comms->kinds)
+        for (const CommsCall& call : all) {
+          if (!is_in_step(calls.size(), call.begin)) continue;
+          Moved& moved = kinds[kind];
+          ++moved.calls;
+          moved.bytes += call.bytes;
+          add_to(moved.ns, call.end - call.begin);
+        }
+      calls.push_back(all_[i].comms);
     }
-    const std::map<CommsKind, CommsTally> kinds = compare(calls);
-    const auto most = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.second.total_ns; });
-    if (most == kinds.end() || most->second.bytes == 0 || most->second.total_ns <= most->second.waiting_ns) return;
-    const auto ns = static_cast<double>(most->second.total_ns - most->second.waiting_ns);
+    const auto most = std::ranges::max_element(kinds, {}, [](const auto& kind) { return kind.second.ns; });
+    if (most == kinds.end() || most->second.bytes == 0) return;
+    const std::map<CommsKind, CommsTally> tallies = compare(calls, is_in_step);
+    const auto tally = tallies.find(most->first);
+    const int64_t waiting = tally == tallies.end() ? 0 : tally->second.waiting_ns;
+    if (most->second.ns <= waiting) return;
+    const auto ns = static_cast<double>(most->second.ns - waiting);
     add_sentence(evidence, most->first.name + " moves " +
                                memory_text(static_cast<int64_t>(most->second.bytes / most->second.calls)) +
                                " a call, at " + print("%.1f", static_cast<double>(most->second.bytes) / ns) + " GB/s.");

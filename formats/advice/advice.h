@@ -16,8 +16,8 @@
 
 #include "formats/advice/loader_work.h"
 #include "formats/advice/rules.h"
-#include "formats/analysis/comms.h"
 #include "formats/analysis/step_parts.h"
+#include "formats/ranks/waits.h"
 #include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {

@@ -9,7 +9,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/analysis/comms.h"
 #include "formats/analysis/gpu_statistics.h"
 #include "formats/analysis/modules.h"
 #include "formats/analysis/op_groups.h"
@@ -21,6 +20,7 @@
 #include "formats/memory/categories.h"
 #include "formats/memory/growth.h"
 #include "formats/memory/memory.h"
+#include "formats/ranks/calls.h"
 #include "formats/replay/step_samples.h"
 #include "formats/replay/steps.h"
 #include "formats/trace/trace.h"

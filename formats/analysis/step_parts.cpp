@@ -7,10 +7,10 @@
 #include <tuple>
 #include <utility>
 
-#include "formats/analysis/comms.h"
 #include "formats/io/cells.h"
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
+#include "formats/ranks/calls.h"
 #include "formats/replay/thread_stack.h"
 
 namespace torchprof::formats {

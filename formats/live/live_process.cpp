@@ -168,7 +168,24 @@ void LiveProcess::follow_windows() {
 
 // ---- what is shown -----------------------------------------------------------------------------------------
 
-std::string LiveProcess::name_of(uint64_t key) const {
+const LiveProcess::Known& LiveProcess::known() const {
+  if (known_.definition_bytes == tail_->definition_bytes()) return known_;
+  known_ = {};
+  known_.definition_bytes = tail_->definition_bytes();
+  known_.rank = names_.rank();
+  known_.worker = names_.fact("dataloader.worker");
+  known_.window = names_.fact("window");
+  return known_;
+}
+
+const std::string& LiveProcess::name_of(uint64_t key) const {
+  known();
+  const auto [it, is_new] = known_.names.try_emplace(key);
+  if (is_new) it->second = read_name(key);
+  return it->second;
+}
+
+std::string LiveProcess::read_name(uint64_t key) const {
   const auto id = static_cast<uint32_t>(key);
   if (key >> 32 == static_cast<uint64_t>(Of::kFunction)) return names_.text(FunctionId{id});
   if (key >> 32 == static_cast<uint64_t>(Of::kObject)) return names_.text(ObjectId{id});
@@ -205,8 +222,8 @@ std::vector<LiveRow> LiveProcess::rows(const Table& table, size_t most, int64_t&
 
 LiveView LiveProcess::view(size_t most) const {
   LiveView view;
-  view.rank = names_.rank();
-  if (const std::string worker = names_.fact("dataloader.worker"); !worker.empty())
+  view.rank = known().rank;
+  if (const std::string& worker = known().worker; !worker.empty())
     if (const std::string own = std::to_string(header().pid) + '\t'; worker.starts_with(own))
       view.worker = "DataLoader worker " +
                     worker.substr(own.size(), worker.find_first_not_of("0123456789", own.size()) - own.size());
@@ -245,7 +262,7 @@ LiveView LiveProcess::view(size_t most) const {
   if (has_collectives_) view.collective_ns = collective;
   for (const auto& [device, total] : memory_)
     if (total.second != 0) view.memory.push_back({device.first, device.second, static_cast<uint64_t>(total.first)});
-  view.window = names_.fact("window");
+  view.window = known().window;
   view.has_all_steps = view.window.empty() || has_step_records_;
   view.window_number = window_;
   view.is_window_open = window_ != 0 && until_ == 0;

@@ -72,6 +72,7 @@ class LiveProcess {
   // Reads what is new. `is_live`: the process still runs, so what is open lasts up to now.
   void look(bool is_live, uint64_t event_bytes);
   LiveView view(size_t rows) const;
+  std::string fact(const char* key) const { return names_.fact(key); }
   const FileHeader& header() const { return tail_->header(); }
 
  private:
@@ -137,11 +138,21 @@ class LiveProcess {
   void close_look();
   int64_t to_ns(uint64_t ticks) const { return static_cast<int64_t>(static_cast<double>(ticks) * ns_per_tick_); }
   uint64_t to_ticks(int64_t ns) const { return static_cast<uint64_t>(static_cast<double>(ns) / ns_per_tick_); }
-  std::string name_of(uint64_t key) const;
+  // What definitions say: it is read again only where there are new ones, since each name is some reads of the file.
+  struct Known {
+    uint64_t definition_bytes = 0;
+    std::optional<int64_t> rank;
+    std::string worker, window;
+    std::unordered_map<uint64_t, std::string> names;
+  };
+  const Known& known() const;
+  const std::string& name_of(uint64_t key) const;
+  std::string read_name(uint64_t key) const;
   std::vector<LiveRow> rows(const Table& table, size_t most, int64_t& all) const;
 
   std::unique_ptr<SpoolTail> tail_;
   LiveNames names_;
+  mutable Known known_;
   int64_t last_ns_;  // how long a look counts where there are no windows
   double ns_per_tick_ = 1;
   uint64_t now_ = 0;  // ticks: of this look, or of the last record of a process that has ended

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -60,6 +61,20 @@ bool SpoolTail::read_header(std::string& error) {
   return true;
 }
 
+// What a writer changes in it: all before the host's name, and what stands at its end. False: it is not that file any
+// more.
+bool SpoolTail::read_header_again() {
+  constexpr size_t kBegin = offsetof(FileHeader, host), kEnd = offsetof(FileHeader, stop_ticks);
+  constexpr size_t kConstant = offsetof(FileHeader, clean_exit);  // before these
+  struct stat status {};
+  alignas(8) std::byte begin[kBegin];
+  if (fstat(fd_, &status) != 0 || read(0, begin, kBegin) != kBegin) return false;
+  if (std::memcmp(begin, header_, kConstant) != 0) return false;
+  size_ = static_cast<uint64_t>(status.st_size);
+  std::memcpy(header_, begin, kBegin);
+  return read(kEnd, header_ + kEnd, sizeof(FileHeader) - kEnd) == sizeof(FileHeader) - kEnd;
+}
+
 // A chunk or piece of `size` bytes that is in use. False: it is not, or it is damaged.
 bool SpoolTail::head_at(uint64_t at, uint64_t size, Found& found) const {
   alignas(ChunkHeader) std::byte bytes[sizeof(ChunkHeader)];
@@ -88,9 +103,16 @@ void SpoolTail::find_chunks() {
   const bool is_all = std::exchange(recycled_, recycled) != recycled;
   for (uint32_t slot = 0; slot < slots; ++slot)
     if (is_all || slots_[slot] == 0) find_in_slot(slot, first + slot * chunk_size);
-  std::erase_if(pieces_, [this](const Piece& piece) {
+  constexpr uint32_t kAllPieces = 16;  // looks
+  const bool are_all_looked_at = looks_++ % kAllPieces == 0;
+  uint64_t unused = UINT64_MAX;  // the slot of a piece that nobody uses
+  std::erase_if(pieces_, [&](const Piece& piece) {
     Found found{};
-    if (!head_at(piece.at, piece.size, found)) return false;
+    if (piece.slot == unused && !are_all_looked_at) return false;
+    if (!head_at(piece.at, piece.size, found)) {
+      unused = piece.slot;
+      return false;
+    }
     take(found);
     return true;
   });
@@ -129,7 +151,7 @@ std::span<const std::byte> SpoolTail::records(const Chunk& chunk, uint32_t from,
 void SpoolTail::look(const Look& look) {
   std::string ignored;
   read_bytes_ = skipped_bytes_ = 0;
-  if (!read_header(ignored)) return;
+  if (is_first_ ? !read_header(ignored) : !read_header_again()) return;
   find_chunks();
   for (const Found& found : found_)
     if (found.chunk.base.ticks > latest_.ticks && found.chunk.base.monotonic > latest_.monotonic)

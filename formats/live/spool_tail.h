@@ -2,8 +2,9 @@
 //
 // It reads with pread() alone: no page of the spool is mapped, and a file that somebody cuts short is no crash. The
 // first look reads the header of every chunk (64 bytes in 64 KiB), all definitions, and of the events the chunks that
-// reach beyond a time that the definitions may tell (the begin of the last window); later looks read the headers of
-// what was not used before, and what was added.
+// reach beyond a time that the definitions may tell (the begin of the last window); later looks read what changes in
+// the file's header (160 bytes), the headers of what was not used before, and what was added. Of a chunk that is split
+// the next piece that nobody uses is looked at, and all of them each 16 looks: one that was claimed may stay unused.
 //
 // A look reads at most a given number of bytes of events. Of more, the newest are read and the older are passed over,
 // so that it keeps up with any program; `skipped_bytes` says how many. Where bytes of a thread were passed over, or
@@ -91,6 +92,7 @@ class SpoolTail {
   struct Wanted;
 
   bool read_header(std::string& error);
+  bool read_header_again();
   bool head_at(uint64_t at, uint64_t size, Found& found) const;
   void find_chunks();
   void find_in_slot(uint32_t slot, uint64_t at);
@@ -106,6 +108,7 @@ class SpoolTail {
   alignas(8) std::byte header_[kFileHeaderSize] = {};
   uint64_t size_ = 0;
   uint64_t recycled_ = 0;
+  uint32_t looks_ = 0;
   bool is_first_ = true;
   std::vector<uint32_t> slots_;                  // by chunk of the file: 0 unused so far, else its generation + 1
   std::vector<Piece> pieces_;                    // of split chunks, unused so far

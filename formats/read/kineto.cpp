@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "formats/analysis/comms.h"
 #include "formats/io/byte_stream.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
+#include "formats/ranks/calls.h"
 #include "formats/read/kineto_event.h"
 #include "formats/read/kineto_inputs.h"
 #include "formats/read/kineto_keys.h"

@@ -195,7 +195,7 @@ class Maker {
         if (may_be && is_backend_range(timeline.text(s.name)))
           calls[{std::string(timeline.text(s.name))}].push_back({s.begin, s.end, 0});
       }
-    for (auto& [kind, list] : calls) std::ranges::stable_sort(list, {}, &CommsCall::begin);
+    for (auto& [kind, list] : calls.kinds) std::ranges::stable_sort(list, {}, &CommsCall::begin);
     return calls;
   }
 

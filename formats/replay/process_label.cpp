@@ -15,7 +15,8 @@ std::string_view program_name(const Process& process) {
 
 std::string process_label(const Process& process) {
   std::string label = std::string(program_name(process)).append(" ").append(std::to_string(process.pid));
-  return process.role.empty() ? label : label.append(", ").append(process.role);
+  if (!process.role.empty()) label.append(", ").append(process.role);
+  return process.told_host.empty() ? label : label.append(", on ").append(process.told_host);
 }
 
 std::vector<uint64_t> distinct_pids(Processes processes) {

@@ -9,7 +9,8 @@
 
 namespace torchprof::formats {
 
-// "python3 4711", with a role (trace/roles.h) "python3 4711, rank 1". The bytes are the program's and may be no UTF-8.
+// "python3 4711", with a role (trace/roles.h) "python3 4711, rank 1", of several hosts ", on HOST". The bytes are the
+// program's and may be no UTF-8.
 std::string process_label(const Process& process);
 
 // Basename of argv[0]; "unknown" if there is none.

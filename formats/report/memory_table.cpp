@@ -57,8 +57,8 @@ ReportTable categories_table(const ReportPart& part, const DeviceMemory& device,
   if (sizes == part.statistics.memory_categories.end()) return table;
   for (size_t i = 0; i < kMemoryCategories; ++i)
     if (const int64_t bytes = sizes->second[i]; bytes > 0)
-      table.rows.push_back({part.pid, device_text(device.type, device.index), bytes, percent(bytes, device.peak_bytes),
-                            std::string(kCategoryNames[i])});
+      table.rows.push_back({part.key(), device_text(device.type, device.index), bytes,
+                            percent(bytes, device.peak_bytes), std::string(kCategoryNames[i])});
   sort_rows(table, table.column("bytes"));
   return table;
 }
@@ -71,7 +71,7 @@ ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool 
   const std::string name = device_text(device.type, device.index);
   for (const MemorySum& s : sums) {
     if (table.rows.size() == most) break;
-    table.rows.push_back({part.pid, name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
+    table.rows.push_back({part.key(), name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
                           count(s.allocations),
                           s.name.empty() ? std::string(by_line ? "(no line)" : "(no module)") : s.name});
   }
@@ -85,7 +85,7 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
   ReportTable table = make_table("memory", std::move(title));
   const std::string name = device_text(device.type, device.index);
   const auto add = [&](int64_t bytes, const Cell& blocks, const std::string& by, const OwnerText& owner) {
-    table.rows.push_back({part.pid, name, bytes, percent(bytes, device.peak_bytes), blocks, by,
+    table.rows.push_back({part.key(), name, bytes, percent(bytes, device.peak_bytes), blocks, by,
                           text_or_missing(owner.op), text_or_missing(owner.outer_op), text_or_missing(owner.module),
                           text_or_missing(owner.place)});
   };
@@ -134,7 +134,7 @@ ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
       const int64_t each = g.bytes / static_cast<int64_t>(g.looked);
       bytes += each;
       if (table.rows.size() == most) continue;
-      table.rows.push_back({part.pid, device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
+      table.rows.push_back({part.key(), device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
                             count(g.steps), owner_text(g.owner), text_or_missing(g.owner.op),
                             text_or_missing(g.owner.outer_op), text_or_missing(g.owner.module),
                             text_or_missing(g.owner.place)});

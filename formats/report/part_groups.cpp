@@ -7,7 +7,7 @@
 
 namespace torchprof::formats {
 
-std::string PartGroup::pid() const { return is_one() ? first().pid : std::to_string(parts.size()) + " of them"; }
+std::string PartGroup::pid() const { return is_one() ? first().key() : std::to_string(parts.size()) + " of them"; }
 
 std::string PartGroup::role() const {
   return is_one() ? first().role : std::to_string(parts.size()) + " " + first().group_name;

@@ -16,7 +16,7 @@ struct PartGroup {
 
   const ReportPart& first() const { return *parts.front(); }
   bool is_one() const { return parts.size() == 1; }
-  std::string pid() const;    // "4711", "12 of them"
+  std::string pid() const;    // ReportPart::key(), "12 of them"
   std::string role() const;   // "DataLoader worker 1", "12 DataLoader workers, 3 epochs"; empty: none
   std::string who() const;    // "process 4711, rank 0", "12 DataLoader workers, 3 epochs"
   std::string ended() const;  // "clean", "11 ended, 1 killed by SIGKILL"; empty: not known

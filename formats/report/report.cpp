@@ -4,6 +4,8 @@
 #include <chrono>
 #include <deque>
 #include <functional>
+#include <iterator>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -11,10 +13,12 @@
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
 #include "formats/io/text.h"
+#include "formats/ranks/align.h"
 #include "formats/read/read_trace.h"
 #include "formats/report/run_estimate.h"
 #include "formats/timeline/build.h"
 #include "formats/timeline/parts.h"
+#include "formats/trace/distributed.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/gpu_index.h"
 #include "formats/trace/roles.h"
@@ -79,6 +83,29 @@ Advice advice_for(const std::vector<ReportPart>& parts, const std::vector<Proces
                          jobs.empty() ? 0 : jobs[i], &advice[i], &part.statistics.comms, part.typical});
   }
   return advice_of(processes);
+}
+
+// Of "rank 3"; none: it has another role, or none.
+std::optional<int64_t> rank_in(std::string_view role) {
+  constexpr std::string_view kRank = "rank ";
+  int64_t rank = 0;
+  if (!role.starts_with(kRank)) return std::nullopt;
+  const auto [end, error] = std::from_chars(role.data() + kRank.size(), role.data() + role.size(), rank);
+  return error == std::errc{} && end == role.data() + role.size() ? std::optional(rank) : std::nullopt;
+}
+
+// ", 2 hosts on one clock within 58.000 us"; empty: there is but one.
+std::string hosts_text(const Trace& trace) {
+  std::set<uint32_t> references;
+  int64_t error = 0;
+  for (const Machine& machine : trace.machines) {
+    references.insert(machine.reference);
+    error = std::max(error, machine.error_ns);
+  }
+  if (trace.machines.size() < 2) return {};
+  return ", " + plural(trace.machines.size(), "host") +
+         (references.size() == 1 ? " on one clock within " + duration_text(static_cast<double>(error))
+                                 : ", whose clocks differ");
 }
 
 // Steps that are units are steps in all tables.
@@ -164,6 +191,7 @@ ReportPart& Report::add(ReportPart part) {
   own.lines = {};
   own.modules = {};
   own.samples = {};
+  part.index = parts.size();
   return parts.emplace_back(std::move(part));
 }
 
@@ -188,6 +216,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     part.group = shown_group(p);
     part.group_name = p.group_name;
     part.host = p.host;
+    part.rank = distributed_of(p).rank;
     add_recorder(part, p, begun);
     add_estimates(report, part, p);
     const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
@@ -204,6 +233,8 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
   }
   add_sums(report, all, timelines);
+  const std::vector<uint32_t> jobs = jobs_in_order(trace);
+  for (size_t i = 0; i < report.parts.size(); ++i) put_into_job(report.parts[i].statistics.comms, jobs[i]);
   uint64_t unfinished = 0, kernels = 0;
   for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
   report.headline = plural(trace.processes.size(), "process") + ", " +
@@ -215,9 +246,10 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     if (p.gpu && p.gpu->kernels() != 0) kernels += p.gpu->kernels();
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
-  report.notes = notes_of(trace);
+  for (const std::string& line : clock_lines(trace)) report.notes.push_back(line);
+  std::ranges::move(notes_of(trace), std::back_inserter(report.notes));
   add_depth_note(report, too_deep);
-  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, jobs_in_order(trace));
+  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, jobs);
   report.gpu_remarks = gpu_remarks_of(trace);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
@@ -225,6 +257,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     steps = part.run->count;
     captured = part.run->captured;
   }
+  report.headline += hosts_text(trace);
   if (steps != 0) report.headline += ", " + count_text(captured) + " of " + plural(steps, "step") + " in full";
   return report;
 }
@@ -252,6 +285,7 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
     ReportPart& added =
         report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
     added.typical = typical_parts(added.statistics.step_parts);
+    added.rank = rank_in(added.role);
   }
   unit_names.check();
   add_sums(report, all, timelines);

@@ -64,7 +64,12 @@ struct ReportPart {  // one process
   std::string group_name{};  // Process::group_name
   std::string host{};        // empty: not known
   TimelineSums timeline{};
-  PartTimes typical{};  // of a typical step; nothing without steps
+  PartTimes typical{};            // of a typical step; nothing without steps
+  std::optional<int64_t> rank{};  // its own, or that of whom it works for
+  size_t index = 0;               // in Report::parts
+
+  // What stands in the column `pid` of a table until name_processes() (tables.h): a process id may come twice.
+  std::string key() const { return pid + '\x1f' + std::to_string(index); }
 };
 
 // What all steps of the run would have spent in a name, itself, if they were like the typical ones that were captured.

@@ -5,6 +5,7 @@
 
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
+#include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/tables.h"
 
@@ -23,7 +24,7 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
     const bool is_compared = t.compared != 0;
     const auto if_compared = [is_compared](Cell cell) { return is_compared ? std::move(cell) : Cell{}; };
     std::string slowest;
-    if (is_compared) slowest = parts[t.slowest].role.empty() ? parts[t.slowest].pid : parts[t.slowest].role;
+    if (t.slowest_calls != 0) slowest = parts[t.slowest].role.empty() ? parts[t.slowest].pid : parts[t.slowest].role;
     std::string group = kind.group;
     if (alike[kind.group].size() > 1 && !kind.ranks.empty()) group.append(" (").append(kind.ranks).append(")");
     table.rows.push_back({count(t.calls), t.total_ns, static_cast<double>(t.total_ns) / static_cast<double>(t.calls),
@@ -31,6 +32,15 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
                           if_compared(percent(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared))),
                           text_or_missing(slowest), kind.name, text_or_missing(group)});
   }
+  uint64_t uncertain = 0;
+  std::string names;
+  for (const auto& [kind, t] : tallies) {
+    if (t.uncertain == 0) continue;
+    uncertain += t.uncertain;
+    names.append(names.empty() ? "" : ", ").append(count_text(t.uncertain)).append(" ").append(printable(kind.name));
+  }
+  if (uncertain != 0)
+    table.remarks.push_back("not compared, as nobody can be sure which of them are the same: " + names);
   return table;
 }
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <optional>
 
-#include "formats/analysis/comms.h"
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
+#include "formats/ranks/waits.h"
 #include "formats/trace/windows.h"
 
 namespace torchprof::formats {
@@ -203,7 +203,8 @@ std::vector<Waiting> waiting_of(const std::vector<ReportPart>& parts, const Comm
       add_to(one.all_ns, step.end - step.begin);
       add_to(one.waited_ns, wait.when.length(step.begin, step.end));
     }
-    if (one.all_ns <= 0 || one.part->host != all.front().part->host) return {};
+    const CommsCalls &calls = one.part->statistics.comms, &first = all.front().part->statistics.comms;
+    if (one.all_ns <= 0 || calls.job != first.job || calls.reference != first.reference) return {};
   }
   return all;
 }
@@ -223,6 +224,9 @@ void name_slow_rank(const std::vector<ReportPart>& parts, std::vector<std::strin
     std::ranges::stable_sort(all, {}, &Waiting::share);
     const Waiting &slow = all[0], &others = all[1];
     if (others.share() < kLeastPart || others.share() < kTimes * slow.share()) continue;
+    // What their clocks may be off by makes nobody slow.
+    const int64_t error = clock_error(others.part->statistics.comms, slow.part->statistics.comms);
+    if (others.waited_ns - slow.waited_ns <= error * static_cast<int64_t>(t.compared)) continue;
     const std::string name = name_of(*slow.part);
     found.emplace(others.waited_ns, printable(kind.name) + ": the others wait for " + name + ", " +
                                         percent_text(others.waited_ns, others.all_ns) +

@@ -93,7 +93,7 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
       if (step.ns > 0) ns.push_back(step.ns);
     std::ranges::sort(ns);
     const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
-    table.rows.push_back({part.pid, count(part.run ? part.run->count : steps.count),
+    table.rows.push_back({part.key(), count(part.run ? part.run->count : steps.count),
                           part.run ? count(part.run->captured) : Cell{}, of(0.5), of(0.9), of(0.99), of(0), of(1),
                           part.run ? Cell{} : count(steps.jumps), text_or_missing(steps.ended_by)});
   }
@@ -137,7 +137,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
         ++table.left_out;
         continue;
       }
-      std::vector<Cell> row{part.pid, count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}};
+      std::vector<Cell> row{part.key(), count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}};
       for (size_t i = 0; i < kStepParts; ++i) row.push_back(line.parts ? Cell(line.parts->ns.all()[i]) : Cell{});
       row.push_back(line.parts == nullptr ? Cell(std::string("no")) : part.run ? Cell(std::string("yes")) : Cell{});
       row.push_back(line.parts && line.parts->is_outlier ? Cell(std::string("outlier")) : Cell{});

@@ -133,6 +133,7 @@ class DocumentAssembly {
     put(std::move(table));
   }
   void put(ReportTable table) {
+    name_processes(table, report_.parts);
     if (!options_.columns.empty()) keep_columns(table, options_.columns);
     if (table.columns.empty()) return;
     document_.tables.push_back(std::move(table));
@@ -350,7 +351,10 @@ bool wants_records(std::string_view table) { return table == "profiler"; }
 
 std::vector<std::string> column_names(const std::string& table) {
   std::vector<std::string> names;
-  for (const Column& column : columns_of(table)) names.emplace_back(column.key);
+  for (const Column& column : columns_of(table)) {
+    names.emplace_back(column.key);
+    if (column.key == "pid") names.insert(names.end(), {"rank", "host"});
+  }
   return names;
 }
 
@@ -376,7 +380,7 @@ void check(const TableOptions& options) {
   if (options.columns.empty() || options.columns == std::vector<std::string>{"all"}) return;
   if (options.tables.size() != 1) throw Error("--columns needs one table: --tables ops --columns ...");
   for (const std::string& column : options.columns)
-    if (!find_column(columns_of(tables.front()), column))
+    if (!find_column(columns_of(tables.front()), column) && column != "rank" && column != "host")
       throw Error("--columns: '" + column + "' is not" + or_column + " for " + tables.front() +
                   did_you_mean(column, column_names(tables.front())));
 }

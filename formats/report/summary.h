@@ -39,15 +39,16 @@
 //           names (formats/gpu/kernel_names.h); kernels that share one keep their rows
 //
 //   steps   in detail each step with what its time was spent on: formats/analysis/step_parts.h
-//   comms   collectives: formats/analysis/comms.h
+//   comms   collectives: formats/ranks/calls.h, who waits for whom: formats/ranks/waits.h
 //   gpu     what devices did and what their streams waited for: formats/timeline/gpu_time.h
 //   launches  how work gets to devices, and how fast copies are: formats/timeline/launches.h
 //   critical  what steps' time was spent on along the critical path, and without it: formats/timeline/critical_path.h
 //
 // A trace file gives the tables of the run that wrote it, with the same values. What it does not hold: costs of modules
-// but for times, what called an operator, bytes of gloo's collectives (shapes of lists of tensors come without types),
-// and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block between them.
-// Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks per SM.
+// but for times, what called an operator, groups and bytes of gloo's collectives (shapes of lists of tensors come
+// without types), and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block
+// between them. Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks
+// per SM.
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once

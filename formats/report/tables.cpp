@@ -1,6 +1,7 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
+#include <charconv>
 #include <set>
 #include <utility>
 
@@ -167,9 +168,9 @@ ReportTable gpus_table(const std::vector<ReportPart>& parts) {
   std::string first_pid;
   for (const ReportPart& part : parts) {
     for (const GpuDeviceUse& use : part.statistics.gpu.devices) {
-      if (table.rows.empty()) first_pid = part.pid;
-      if (first_pid != part.pid) table.show("pid", true);
-      table.rows.push_back({part.pid, count(use.device), percent(use.busy_ns, use.captured_ns), use.busy_ns,
+      if (table.rows.empty()) first_pid = part.key();
+      if (first_pid != part.key()) table.show("pid", true);
+      table.rows.push_back({part.key(), count(use.device), percent(use.busy_ns, use.captured_ns), use.busy_ns,
                             use.captured_ns, count(use.kernels), use.kernel_ns, count(use.copies), use.copy_ns,
                             text_or_missing(use.name)});
     }
@@ -225,6 +226,44 @@ ReportTable processes_table(const std::vector<PartGroup>& groups) {
   }
   show_if_any(table, "role", {"role"});
   return table;
+}
+
+namespace {
+
+// The part whose key it is, which becomes the process id; null: it is of a group, or no process.
+const ReportPart* take_part(Cell& cell, const std::vector<ReportPart>& parts) {
+  auto* text = std::get_if<std::string>(&cell);
+  const size_t at = text == nullptr ? std::string::npos : text->rfind('\x1f');
+  if (at == std::string::npos) return nullptr;
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(text->data() + at + 1, text->data() + text->size(), index);
+  if (error != std::errc{} || end != text->data() + text->size() || index >= parts.size()) return nullptr;
+  text->resize(at);
+  return &parts[index];
+}
+
+}  // namespace
+
+void name_processes(ReportTable& table, const std::vector<ReportPart>& parts) {
+  const auto pid = std::ranges::find(table.columns, "pid", &Column::key);
+  if (pid == table.columns.end()) return;
+  const auto at = pid - table.columns.begin();
+  const auto owner = std::ranges::find(table.columns, "in_pid", &Column::key) - table.columns.begin();
+  std::set<int64_t> ranks;
+  std::set<std::string_view> hosts;
+  for (const ReportPart& part : parts) {
+    if (part.rank) ranks.insert(*part.rank);
+    if (!part.host.empty()) hosts.insert(part.host);
+  }
+  const bool has_ranks = ranks.size() > 1, has_hosts = hosts.size() > 1, is_shown = pid->is_shown;
+  for (std::vector<Cell>& row : table.rows) {
+    if (owner < std::ssize(row)) take_part(row[static_cast<size_t>(owner)], parts);
+    const ReportPart* part = take_part(row[static_cast<size_t>(at)], parts);
+    if (has_hosts) row.insert(row.begin() + at + 1, part == nullptr ? Cell{} : text_or_missing(part->host));
+    if (has_ranks) row.insert(row.begin() + at + 1, part == nullptr || !part->rank ? Cell{} : Cell(*part->rank));
+  }
+  if (has_hosts) table.columns.insert(table.columns.begin() + at + 1, {"host", "host", Unit::kText, is_shown});
+  if (has_ranks) table.columns.insert(table.columns.begin() + at + 1, {"rank", "rank", Unit::kCount, is_shown});
 }
 
 }  // namespace torchprof::formats

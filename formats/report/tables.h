@@ -48,4 +48,8 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, con
 // Shows these columns if any row has a value other than 0 in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
 
+// In the column `pid` puts process ids in place of keys; where there are several ranks or hosts, adds columns `rank`
+// and `host` behind it. A table without processes stays as it is.
+void name_processes(ReportTable& table, const std::vector<ReportPart>& parts);
+
 }  // namespace torchprof::formats

@@ -29,7 +29,7 @@ ReportTable gpu_time_table(const std::vector<ReportPart>& parts) {
     if (!part.timeline.gpu) continue;
     for (const auto& [number, d] : part.timeline.gpu->devices) {
       const auto only = [&d = d](size_t bits) { return d.exactly[bits]; };
-      table.rows.push_back({part.pid, count(number), d.ns, d.idle_ns(), percent(d.idle_ns(), d.ns), d.compute_ns(),
+      table.rows.push_back({part.key(), count(number), d.ns, d.idle_ns(), percent(d.idle_ns(), d.ns), d.compute_ns(),
                             percent(d.compute_ns(), d.ns), d.other_ns(), d.communication_ns(),
                             percent(d.hidden_ns(), d.communication_ns()), d.any(kRanMemory), only(kRanCompute),
                             only(kRanCommunication), only(kRanMemory), only(kRanCompute | kRanCommunication),
@@ -44,8 +44,8 @@ ReportTable streams_table(const std::vector<ReportPart>& parts) {
   for (const ReportPart& part : parts) {
     if (!part.timeline.gpu) continue;
     for (const StreamTime& s : part.timeline.gpu->streams)
-      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works), s.ns, s.busy_ns, s.host_wait_ns,
-                            s.kernel_wait_ns, s.other_wait_ns});
+      table.rows.push_back({part.key(), count(s.device), count(s.stream), count(s.works), s.ns, s.busy_ns,
+                            s.host_wait_ns, s.kernel_wait_ns, s.other_wait_ns});
   }
   return with_pids(std::move(table), kNoWork);
 }
@@ -55,7 +55,7 @@ ReportTable launches_table(const std::vector<ReportPart>& parts) {
   for (const ReportPart& part : parts) {
     if (!part.timeline.launches) continue;
     for (const StreamLaunches& s : part.timeline.launches->streams)
-      table.rows.push_back({part.pid, count(s.device), count(s.stream), count(s.works),
+      table.rows.push_back({part.key(), count(s.device), count(s.stream), count(s.works),
                             cell_of_average(s.call_ns, s.works), cell_of_average(s.work_ns, s.works),
                             cell_of_average(s.delay_ns, s.works), s.delay_median_ns, s.delay_max_ns,
                             count(s.short_works), count(s.slow_calls), count(s.late_works), s.queue_mean,
@@ -70,7 +70,7 @@ ReportTable copies_table(const std::vector<ReportPart>& parts) {
     if (!part.timeline.launches) continue;
     for (const auto& [kind, c] : part.timeline.launches->copies) {
       const auto if_rated = [&c = c](double rate) { return c.rated == 0 ? Cell{} : Cell(rate); };
-      table.rows.push_back({part.pid, count(c.works), c.ns, count(c.bytes),
+      table.rows.push_back({part.key(), count(c.works), c.ns, count(c.bytes),
                             if_rated(static_cast<double>(c.bytes) / static_cast<double>(std::max<int64_t>(1, c.ns))),
                             if_rated(c.rate_sum / static_cast<double>(std::max<uint64_t>(1, c.rated))),
                             if_rated(c.rate_min), if_rated(c.rate_max), kind});
@@ -86,9 +86,10 @@ ReportTable critical_table(const std::vector<ReportPart>& parts) {
     const PathSums& path = *part.timeline.path;
     for (size_t i = 0; i < kPathClasses; ++i) {
       if (path.by_class[i] == 0 && path.without[i] == path.ns) continue;
-      table.rows.push_back({part.pid, cell_of_average(path.by_class[i], path.steps), percent(path.by_class[i], path.ns),
-                            cell_of_average(path.without[i], path.steps), percent(path.ns - path.without[i], path.ns),
-                            path.by_class[i], std::string(text_of(static_cast<PathClass>(i)))});
+      table.rows.push_back({part.key(), cell_of_average(path.by_class[i], path.steps),
+                            percent(path.by_class[i], path.ns), cell_of_average(path.without[i], path.steps),
+                            percent(path.ns - path.without[i], path.ns), path.by_class[i],
+                            std::string(text_of(static_cast<PathClass>(i)))});
     }
   }
   return with_pids(std::move(table), "no steps were recorded");
@@ -100,9 +101,9 @@ ReportTable critical_names_table(const std::vector<ReportPart>& parts) {
     if (!part.timeline.path) continue;
     const PathSums& path = *part.timeline.path;
     for (const auto& [key, tally] : path.names) {
-      const std::string& owner = parts[key.process].pid;
-      if (owner != part.pid) table.show("in_pid", true);
-      table.rows.push_back({part.pid, cell_of_average(tally.ns, path.steps), percent(tally.ns, path.ns), tally.ns,
+      const std::string owner = parts[key.process].key();
+      if (owner != part.key()) table.show("in_pid", true);
+      table.rows.push_back({part.key(), cell_of_average(tally.ns, path.steps), percent(tally.ns, path.ns), tally.ns,
                             count(tally.count), std::string(text_of(key.kind)), owner, text_or_missing(key.name),
                             text_or_missing(key.place == key.name ? std::string() : key.place)});
     }

@@ -4,9 +4,9 @@
 #include <functional>
 #include <string_view>
 
-#include "formats/analysis/comms.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/io/median.h"
+#include "formats/ranks/calls.h"
 
 namespace torchprof::formats {
 namespace {

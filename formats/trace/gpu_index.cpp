@@ -16,7 +16,7 @@ int64_t clamp_ns(uint64_t ns) { return static_cast<int64_t>(std::min(ns, uint64_
 
 }  // namespace
 
-void GpuTime::finish(const clock::Converter& clock) {
+void GpuTime::finish(const ProcessClock& clock) {
   int64_t quickest = INT64_MAX;
   const auto width = [&clock](const Raw& r) { return clock.to_unix({r.after}) - clock.to_unix({r.before}); };
   for (const Raw& r : raw_)
@@ -29,13 +29,14 @@ void GpuTime::finish(const clock::Converter& clock) {
     widest_ns_ = std::max(widest_ns_, took);
   }
   raw_ = {};
+  clock_ = clock;
   std::ranges::sort(samples_, {}, &Sample::cupti);
 }
 
 int64_t GpuTime::to_unix(uint64_t cupti) const { return std::clamp(unbound(clamp_ns(cupti)), kEarliest, kLatest); }
 
 int64_t GpuTime::unbound(int64_t t) const {
-  if (samples_.empty()) return t;
+  if (samples_.empty()) return clock_.corrected(t);
   const auto after = std::ranges::lower_bound(samples_, t, {}, &Sample::cupti);
   if (after == samples_.begin()) return difference(t, after->ahead);
   const Sample& before = *(after - 1);
@@ -131,7 +132,7 @@ void GpuIndex::define(const RecordView& record) {
   }
 }
 
-void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
+void GpuIndex::find_gaps(const ProcessClock& clock, Ticks end) {
   std::ranges::stable_sort(turns_, {}, [](const auto& turn) { return turn.first; });
   turns_.emplace_back(end, GpuLoss::kBack);
   const Ticks* aside = nullptr;
@@ -146,7 +147,7 @@ void GpuIndex::find_gaps(const clock::Converter& clock, Ticks end) {
   }
 }
 
-void GpuIndex::finish(const clock::Converter& clock, Ticks end) {
+void GpuIndex::finish(const ProcessClock& clock, Ticks end) {
   time_.finish(clock);
   for (auto& [thread, calls] : calls_) std::ranges::stable_sort(calls, {}, &Call::start);
   for (std::vector<Call>* list : {&memory_, &pools_, &environment_}) std::ranges::stable_sort(*list, {}, &Call::start);

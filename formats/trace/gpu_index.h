@@ -21,19 +21,19 @@
 #include <utility>
 #include <vector>
 
-#include "tracer/spool/clock.h"
+#include "formats/trace/machine_clock.h"
 #include "tracer/spool/reader.h"
 #include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 
 // CUPTI's clock -> Unix time. The difference between the clocks is interpolated between two samples and constant
-// outside of them. Without samples it is 0, since CUPTI uses CLOCK_REALTIME unless the program gave it another clock.
-// Samples that took long compared with the quickest one are left out.
+// outside of them. Without samples it is that of the machine's clock: CUPTI uses CLOCK_REALTIME unless the program gave
+// it another clock. Samples that took long compared with the quickest one are left out.
 class GpuTime {
  public:
   void add(const GpuClock& sample) { raw_.push_back({sample.before, sample.after, sample.cupti}); }
-  void finish(const clock::Converter& clock);
+  void finish(const ProcessClock& clock);
   int64_t to_unix(uint64_t cupti) const;
   size_t samples() const { return samples_.size(); }
   int64_t widest_ns() const { return widest_ns_; }  // duration of the slowest sample in use: twice the error
@@ -50,6 +50,7 @@ class GpuTime {
   };
   std::vector<Raw> raw_;
   std::vector<Sample> samples_;
+  ProcessClock clock_;
   int64_t widest_ns_ = 0;
 };
 
@@ -78,8 +79,8 @@ class GpuIndex {
 
   // While the spool is loaded. `record` lies in the chunk with this index.
   void add(uint32_t chunk, const RecordView& record);
-  void define(const RecordView& record);                  // GpuDeviceDef, GpuContextDef, GpuStuckDef, ThreadHandleDef
-  void finish(const clock::Converter& clock, Ticks end);  // `end`: the process's last known time
+  void define(const RecordView& record);              // GpuDeviceDef, GpuContextDef, GpuStuckDef, ThreadHandleDef
+  void finish(const ProcessClock& clock, Ticks end);  // `end`: the process's last known time
 
   // Calls of each thread, by start. The key is GpuApi::thread.
   const std::map<uint32_t, std::vector<Call>>& calls() const { return calls_; }
@@ -137,7 +138,7 @@ class GpuIndex {
   void note(const GpuDropped& dropped, Ticks time);
   void find_faults();
   void find_overlaps();
-  void find_gaps(const clock::Converter& clock, Ticks end);
+  void find_gaps(const ProcessClock& clock, Ticks end);
 
   const SpoolReader& spool_;
   std::map<uint32_t, std::vector<Call>> calls_;

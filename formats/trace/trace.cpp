@@ -1,6 +1,7 @@
 #include "formats/trace/trace.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <tuple>
@@ -57,19 +58,39 @@ bool same_clocks(const Baseline& common, const Baseline& b) {
   return std::abs(ticks_here * ns_per_tick - ns_here) <= 1e6 + 1e-3 * std::abs(ns_here);
 }
 
-void choose_clocks(std::vector<Process>& processes) {
-  std::map<std::pair<std::string_view, ClockSource>, Baseline> common;
+// Sets Process::machine and clock. The widest baseline of a machine tells its rate best.
+std::vector<Machine> choose_clocks(std::vector<Process>& processes, const std::vector<Machine>& known) {
   std::vector<Baseline> own;
+  std::vector<size_t> widest_first;
   for (const Process& p : processes) {
+    widest_first.push_back(own.size());
     own.push_back(baseline_of(*p.spool));
-    const auto [it, is_new] = common.try_emplace({p.host, p.spool->clock()}, own.back());
-    if (!is_new && own.back().width() > it->second.width()) it->second = own.back();
   }
+  std::ranges::stable_sort(widest_first, std::greater<>(), [&own](size_t i) { return own[i].width(); });
+  std::map<std::pair<std::string_view, ClockSource>, std::vector<size_t>> found;  // the widest of each machine
+  std::vector<size_t> widest(processes.size());                                   // of its machine
+  for (const size_t i : widest_first) {
+    std::vector<size_t>& of_host = found[{processes[i].host, processes[i].spool->clock()}];
+    const auto same = std::ranges::find_if(of_host, [&](size_t other) { return same_clocks(own[other], own[i]); });
+    widest[i] = same == of_host.end() ? of_host.emplace_back(i) : *same;
+  }
+  std::vector<Machine> machines;
+  std::map<size_t, uint32_t> numbers;  // by the widest
   for (size_t i = 0; i < processes.size(); ++i) {
-    const ClockSource source = processes[i].spool->clock();
-    const Baseline& shared = common.at({processes[i].host, source});
-    processes[i].clock = converter(source, same_clocks(shared, own[i]) ? shared : own[i]);
+    const auto [number, is_new] = numbers.try_emplace(widest[i], static_cast<uint32_t>(machines.size()));
+    processes[i].machine = number->second;
+    if (is_new) machines.push_back({.host = processes[i].host, .reference = number->second});
   }
+  for (size_t m = 0; m < machines.size() && known.size() == machines.size(); ++m)
+    if (known[m].host == machines[m].host) machines[m] = known[m];
+  for (size_t i = 0; i < processes.size(); ++i) {
+    Machine& machine = machines[processes[i].machine];
+    machine.host = processes[i].host;  // that of `known` is another trace's
+    processes[i].clock_reference = machine.reference;
+    processes[i].clock_error_ns = machine.error_ns;
+    processes[i].clock = {converter(processes[i].spool->clock(), own[widest[i]]), machine.correction};
+  }
+  return machines;
 }
 
 // After the clock, the start and the end of the process are known.
@@ -268,7 +289,7 @@ uint64_t Process::lost_events() const {
   return total;
 }
 
-Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) {
+Trace load(const std::vector<std::filesystem::path>& spools, Contents contents, const std::vector<Machine>& machines) {
   Trace trace;
   std::vector<SpoolRest> rests;
   std::filesystem::path directory;
@@ -285,7 +306,10 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents) 
     p.spool = std::move(spool);
     rests.push_back(load_spool(p, contents));
   }
-  choose_clocks(trace.processes);
+  trace.machines = choose_clocks(trace.processes, machines);
+  const auto is_first_host = [&trace](const Process& p) { return p.host == trace.processes.front().host; };
+  if (!std::ranges::all_of(trace.processes, is_first_host))
+    for (Process& p : trace.processes) p.told_host = p.host;
   for (size_t i = 0; i < trace.processes.size(); ++i) {
     place_in_time(trace.processes[i], rests[i]);
     rests[i] = {};  // of a run of days it is large, and there are many of them

@@ -17,10 +17,10 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/trace/machine_clock.h"
 #include "formats/trace/native_stacks.h"
 #include "formats/trace/selection.h"
 #include "formats/trace/uncaptured.h"
-#include "tracer/spool/clock.h"
 #include "tracer/spool/ids.h"
 #include "tracer/spool/reader.h"
 #include "tracer/spool/record.h"
@@ -166,6 +166,10 @@ struct Process {
   uint32_t pid = 0;            // two processes may share a pid: exec, or two hosts
   uint32_t parent_pid = 0;
   std::string_view host;
+  std::string_view told_host;    // where the run has several hosts, `host`; otherwise empty: it goes without saying
+  uint32_t machine = 0;          // in Trace::machines
+  uint32_t clock_reference = 0;  // Machine::reference
+  int64_t clock_error_ns = 0;    // Machine::error_ns
   std::vector<std::string_view> command;  // argv
   std::string_view forked_from;           // file name of the parent's spool; empty if not forked from a traced process
   std::string role;                       // "rank 0", "DataLoader worker 3" ... (roles.h); empty: any other program
@@ -193,8 +197,8 @@ struct Process {
   std::vector<Blind> blind;
   std::vector<Window> windows;    // by time, not overlapping; empty: the whole run
   uint64_t windows_given_up = 0;  // by -w auto, for others; without those of the last steps, which all are
-  // In the order of time. With -w auto of the whole run; with windows of steps or of a range at least those that ended
-  // in windows, which tell where steps end and no more. Otherwise none.
+  // In the order of time. With -w auto and manual of the whole run; with windows of steps or of a range at least those
+  // that ended in windows, which tell where steps end and no more. Otherwise none.
   std::vector<StepTime> steps;
   std::vector<ResidentSize> resident;     // likewise: samples of what the process had in memory
   std::vector<UsedByStep> used_by_steps;  // likewise, at the ends of some steps (analysis/step_use.h)
@@ -217,7 +221,7 @@ struct Process {
   std::shared_ptr<const GpuIndex> gpu;   // null: CUPTI delivered nothing
   std::shared_ptr<NativeStacks> native;  // null: none were taken
   std::shared_ptr<const SpoolReader> spool;
-  clock::Converter clock;
+  ProcessClock clock;
 
   // Whether it is a function of the program of which PythonLine records tell the lines (spool/record.h).
   bool has_lines(FunctionId function) const {
@@ -248,6 +252,7 @@ struct Unreadable {
 
 struct Trace {
   std::vector<Process> processes;  // by start, then pid
+  std::vector<Machine> machines;   // in the order of the spools
   std::vector<Unreadable> unreadable;
   UncapturedList uncaptured;
   UnixNs start;      // of the earliest process
@@ -260,9 +265,10 @@ using Processes = std::span<const Process>;  // a part of Trace::processes
 // kDefinitions: without reading the events. Then there are no counts, and Process::end is what definitions tell.
 enum class Contents { kAll, kDefinitions };
 
-// Spools of one host with the same clock get one common rate and offset (from the widest baseline of all), so that
-// their events line up.
-Trace load(const std::vector<std::filesystem::path>& spools, Contents contents = Contents::kAll);
+// Spools of one machine get one common rate and offset (from the widest baseline of all), so that their events line up.
+// `machines`: those of an earlier load() of the same spools, with corrections of their clocks.
+Trace load(const std::vector<std::filesystem::path>& spools, Contents contents = Contents::kAll,
+           const std::vector<Machine>& machines = {});
 
 // The files named *.spool in a directory, sorted. Throws Error if it cannot be listed.
 std::vector<std::filesystem::path> find_spools(const std::filesystem::path& directory);

@@ -9,8 +9,6 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr size_t kMaxListedRanks = 30;
-
 NumberList list(EncodedReader& in) {
   NumberList result;
   result.count = in.varint();

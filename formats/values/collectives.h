@@ -11,6 +11,8 @@
 
 namespace torchprof::formats {
 
+inline constexpr size_t kMaxListedRanks = 30;
+
 struct NumberList {
   uint64_t count = 0;             // length of the whole list
   std::vector<int64_t> listed{};  // all, or the first and the very last

@@ -8,6 +8,7 @@
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
 #include "launcher/options/parser.h"
+#include "tracer/config/window_spec.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -49,6 +50,23 @@ void add_settings(CLI::App& app, RunOptions& options) {
     else
       app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
   }
+}
+
+// What `ctl` is to do. Returns what is wrong with it; empty: nothing.
+std::string take_command(const std::string& command, CtlOptions& options) {
+  if (command == "start" || command == "stop" || command == "status") return "";
+  if (command.starts_with("next=")) {
+    const std::string count = command.substr(std::string_view("next=").size());
+    if (std::string why = whole_number(count); !why.empty()) return why;
+    options.steps = StepsAsked{.next = std::stoull(count)};
+    return "";
+  }
+  if (!command.starts_with("steps=")) return command + ": start, stop, status, steps=N..M or next=K";
+  WindowSpec spec;
+  ErrorText error;
+  if (!parse_window(command.c_str(), spec, error.text, sizeof(error.text))) return error.text;
+  options.steps = StepsAsked{.first = spec.first, .last = spec.first + spec.length - 1};
+  return "";
 }
 
 // Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
@@ -137,9 +155,10 @@ RunOptions parse_run(const Arguments& arguments) {
   app.prefix_command();
   add_settings(app, options);
   add_step(app, options.step);
+  add_align(app, options.align);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option but the last two has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "\nEvery option but the last three has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
       "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
@@ -187,6 +206,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       "--waits", t.has_waits,
       "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
   add_step(app, options.step);
+  add_align(app, options.align);
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -199,8 +219,11 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty())
-    throw Error("report: --html writes all tables and takes no other options than --all-processes, --step and --waits");
+  if (!options.html.empty() &&
+      app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty() + !options.align.empty())
+    throw Error(
+        "report: --html writes all tables and takes no other options than --align, --all-processes, --step and "
+        "--waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
@@ -247,6 +270,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   app.add_flag("--critical-path", options.has_critical_path,
                "a row with what each instant of the steps waited for,\nin kineto, kineto-ranks and perfetto");
   add_step(app, options.step);
+  add_align(app, options.align);
   parser.parse(arguments);
   if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())
@@ -312,20 +336,26 @@ TopOptions parse_top(const Arguments& arguments) {
 
 CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
-  Parser parser("ctl", "PID|RUN start|stop|status",
-                "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
-                "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
-                "processes.");
+  Parser parser(
+      "ctl", "PID|RUN start|stop|status|steps=N..M|next=K",
+      "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
+      "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
+      "processes.\n\n"
+      "  start       opens it when the next step begins; at once where no step ends within two seconds\n"
+      "  stop        closes it\n"
+      "  steps=N..M  RUN alone: all ranks record steps N to M, on all hosts that share RUN; where hosts have\n"
+      "              run directories of their own, the same numbers on each of them do it\n"
+      "  next=K      RUN alone: the next K steps that all ranks can begin together");
   parser.app()
       .add_option("PID|RUN", options.target,
                   "a process that is being profiled; all of a run: its directory or its `torchprof run`")
       ->required()
       ->type_name("");
   parser.app()
-      .add_option("start|stop|status", options.command, "what to do")
+      .add_option("start|stop|status|steps=N..M|next=K", options.command, "what to do")
       ->required()
       ->type_name("")
-      ->check(CLI::IsMember({"start", "stop", "status"}));
+      ->check([&options](const std::string& command) { return take_command(command, options); });
   parser.parse(arguments);
   return options;
 }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,17 @@ struct HelpWanted {
   std::string text;
 };
 
+// Of --align.
+inline constexpr const char* kAuto = "auto";
+inline constexpr const char* kOff = "off";
+
 struct RunOptions {
   Config config;              // from the environment; options override it
   bool output_named = false;  // the command line names the run directory
   bool dry_run = false;
-  std::string step{};  // what a step is (formats/timeline/units.h); empty: found
-  Arguments command;   // empty only with --dry-run
+  std::string step{};         // what a step is (formats/timeline/units.h); empty: found
+  std::string align = kAuto;  // clocks of several machines (formats/ranks/align.h): kAuto or kOff
+  Arguments command;          // empty only with --dry-run
 };
 RunOptions parse_run(const Arguments& arguments);
 
@@ -36,6 +42,7 @@ struct ReportOptions {
   std::filesystem::path input;
   formats::TableOptions tables;
   std::string step{};          // as in RunOptions; empty: as the run was told
+  std::string align{};         // likewise
   std::filesystem::path html;  // not empty: write a page there, print no tables
 };
 ReportOptions parse_report(const Arguments& arguments);
@@ -49,7 +56,8 @@ struct ExportOptions {
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;
   bool has_critical_path = false;
-  std::string step{};  // as in ReportOptions
+  std::string step{};   // as in ReportOptions
+  std::string align{};  // likewise
 };
 ExportOptions parse_export(const Arguments& arguments);
 
@@ -68,13 +76,19 @@ struct MergeOptions {
   std::vector<std::filesystem::path> runs;
   std::filesystem::path output;
   std::string format = "kineto,table";
-  bool discard = false;  // the raw records in the new run
+  bool discard = false;       // the raw records in the new run
+  std::string align = kAuto;  // as in RunOptions
 };
 MergeOptions parse_merge(const Arguments& arguments);
 
+struct StepsAsked {
+  uint64_t next = 0;  // so many steps, the next that all processes can record; 0: those below
+  uint64_t first = 0, last = 0;
+};
 struct CtlOptions {
-  std::string target;   // as for `where`
-  std::string command;  // start, stop or status
+  std::string target;               // as for `where`
+  std::string command;              // start, stop, status, or what `steps` says
+  std::optional<StepsAsked> steps;  // none: one of the others
 };
 CtlOptions parse_ctl(const Arguments& arguments);
 struct TopOptions {

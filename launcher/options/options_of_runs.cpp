@@ -82,10 +82,13 @@ MergeOptions parse_merge(const Arguments& arguments) {
   app.add_option("-o,--output", options.output, "the run directory to make")->required()->type_name("RUN");
   app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
       ->type_name("F[,F]");
+  add_align(app, options.align);
   bool keep = false;
   app.add_flag("--discard", options.discard, "remove the raw records in the new run when everything has been written");
   app.add_flag("--keep-spool", keep, "keep them: the default, and wins over --discard");
-  app.footer("\nMachines are aligned by their clocks; differences that NTP leaves between these stay.");
+  app.footer(
+      "\nMachines are aligned by their collectives, which all ranks leave nearly together. Where they share none, and "
+      "with\n--align off, by their clocks: differences that NTP leaves between these stay.");
   parser.parse(arguments);
   options.discard = options.discard && !keep;
   return options;

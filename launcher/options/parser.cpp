@@ -48,6 +48,14 @@ std::string whole_number(const std::string& value) {
   return is_one ? "" : "'" + value + "' is not a whole number of 1 or more";
 }
 
+void add_align(CLI::App& app, std::string& align) {
+  app.add_option(
+         "--align", align,
+         "the clocks of several machines: put to one by what their ranks do together,\nor left as they are [auto]")
+      ->type_name("auto|off")
+      ->check(CLI::IsMember({kAuto, kOff}));
+}
+
 Parser::Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {
   app_.description(meaning);
   app_.formatter(std::make_shared<HelpFormatter>("torchprof " + name + " " + usage));

@@ -16,6 +16,8 @@ std::string joined(const std::vector<std::string>& names);  // "a, b"
 std::vector<std::string> split(const std::string& list, char at = ',');
 // A check for CLI11: returns the complaint, or an empty text.
 std::string whole_number(const std::string& value);
+// --align, of the subcommands that read runs of several machines.
+void add_align(CLI::App& app, std::string& align);
 
 // A CLI11 application for one subcommand, with messages of ours.
 class Parser {

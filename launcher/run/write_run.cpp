@@ -80,6 +80,7 @@ std::string process_lines(const formats::Trace& trace) {
       out.append(", ").append(process->role);
     else if (alike == 1 && !process->forked_from.empty())
       out += ", forked";
+    if (alike == 1 && !process->told_host.empty()) out.append(", on ").append(formats::printable(process->told_host));
     if (formats::has_failed(*process)) out.append(", ").append(formats::ending_text(*process));
     out.append(":").append(formats::shorten(formats::printable(command), kWidestCommand)).append("\n");
   }
@@ -161,7 +162,7 @@ class Phases {
 };
 
 formats::Trace load_run(const RunDir& dir, const Info& info, formats::NativeFrames frames, Phases& phases) {
-  formats::Trace trace = formats::load(dir.spools());
+  formats::Trace trace = load_spools(dir.spools(), {}, info);
   trace.run_end = run_end_of(info);
   if (trace.processes.empty()) formats::read_uncaptured(dir.spool(), trace.uncaptured);
   // A process made the list and had no room for its line.

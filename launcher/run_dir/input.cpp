@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
+#include "formats/ranks/align.h"
 #include "formats/read/read_trace.h"
 #include "formats/timeline/build.h"
 #include "formats/write/format.h"
@@ -114,8 +115,13 @@ void demand_trace(const Input& input, const fs::path& path) {
   throw Error(path.string() + ": is neither a run directory nor a spool nor a trace");
 }
 
-formats::Trace load(const Input& input, const fs::path& path) {
-  formats::Trace trace = formats::load(input.spools);
+formats::Trace load_spools(const std::vector<fs::path>& spools, const std::string& align, const Info& info) {
+  const std::string chosen = align.empty() ? info.value("align", std::string()) : align;
+  return chosen == "off" ? formats::load(spools) : formats::load_aligned(spools);
+}
+
+formats::Trace load(const Input& input, const fs::path& path, const std::string& align) {
+  formats::Trace trace = load_spools(input.spools, align, input.run ? input.run->read_info() : Info::object());
   const auto is_same = [&trace](const formats::Unreadable& bad) { return bad.reason == trace.unreadable[0].reason; };
   if (trace.processes.empty() && !trace.unreadable.empty() && std::ranges::all_of(trace.unreadable, is_same))
     throw Error(path.string() + ": none of its spools can be read: " + trace.unreadable[0].reason);

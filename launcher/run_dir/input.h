@@ -41,7 +41,12 @@ void demand_trace(const Input& input, const std::filesystem::path& path);
 
 // Loads its spools, and prints a complaint for each that cannot be read. Throws Error naming `path`, as the user gave
 // it, if none can be read.
-formats::Trace load(const Input& input, const std::filesystem::path& path);
+// `align`: of the option; empty: as run.json says.
+formats::Trace load(const Input& input, const std::filesystem::path& path, const std::string& align = {});
+
+// The same of a run's own spools, without a word about those that cannot be read.
+formats::Trace load_spools(const std::vector<std::filesystem::path>& spools, const std::string& align,
+                           const Info& info);
 
 // Sets what a step is in all processes of the trace: `step`, or where that is empty what `info`, of run.json, says.
 // Throws Error if nothing of that name was called.

@@ -44,6 +44,7 @@ Info process_info(const formats::Process& process, UnixNs run_end) {
   out["pid"] = process.pid;
   out["parent_pid"] = process.parent_pid;
   out["host"] = process.host;
+  if (process.machine != 0) out["machine"] = process.machine;
   out["command"] = process.command;
   if (!process.role.empty()) out["role"] = process.role;
   out["start"] = iso_time(process.start);
@@ -189,6 +190,17 @@ void add_processes(Info& info, const formats::Trace& trace) {
     has_died = true;
   }
   if (has_died) add_arrivals(info, trace, false);
+  if (trace.machines.size() > 1) {
+    Info& machines = info["machines"] = Info::array();
+    for (const formats::Machine& machine : trace.machines) {
+      Info& added = machines.emplace_back(Info{{"host", machine.host}, {"reference", machine.reference}});
+      if (!machine.correction) continue;
+      added["ahead_ns"] = machine.ahead_ns;
+      added["drift_ppm"] = machine.drift_ppm;
+      added["error_ns"] = machine.error_ns;
+      added["collectives"] = machine.collectives;
+    }
+  }
   info["uncaptured"] = Info::array();
   for (const formats::Uncaptured& u : trace.uncaptured.processes)
     info["uncaptured"].push_back({{"pid", u.pid},

@@ -5,6 +5,7 @@
 //     version           of this file (run_json.h)
 //   at the begin
 //     torchprof, command, directory, host, kernel, cpus, launcher (pid), start, start_ns (since 1970)
+//     step, align       of these options, if they were given
 //     environment       every TORCHPROF_*, LD_PRELOAD and PYTHONPATH, as the command got them
 //   at the end
 //     end, seconds, exit_status; or signal and signal_name
@@ -16,13 +17,16 @@
 //     took_ns           of our own phases: load, symbols, and each format
 //     unreadable        [file, reason]
 //     untraced          [program, reason, times]
-//     processes         [pid, parent_pid, host, command, role and group (formats/trace/roles.h), start, end,
+//     processes         [pid, parent_pid, host, machine (in `machines`; none:
+//                       the first), command, role and group (formats/trace/roles.h), start, end,
 //                       clean_exit, ended (formats/trace/endings.h, if it is known), metadata, sources (state, detail),
 //                       events, lost, cut_short (captured_seconds, of_seconds, reason), windows (number, begin, end,
 //                       step, closed; reason: why -w auto opened it), blind (by, times, seconds), recycled_bytes,
 //                       doubtful_chunks, dropped_bytes, trace; open, and stuck_gpu (hang_info.h): only of one that did
 //                       not end in an orderly way]
 //     collectives       see hang_info.h; only if a process did not end in an orderly way
+//     machines          if there are several: [host, reference (its place in this list); if its clock was put to that
+//                       one's: ahead_ns, drift_ppm, error_ns, collectives (formats/trace/machine_clock.h)]
 //     uncaptured        [pid, parent_pid, time, command, reason]: processes for which there was no room
 //     uncaptured_more   the number of others
 //

@@ -22,6 +22,7 @@ struct Known {
   Type type;
 };
 constexpr std::array kKnown = std::to_array<Known>({
+    {"align", Type::kText},
     {"collectives", Type::kList},
     {"collectives/*", Type::kText},
     {"command", Type::kList},

@@ -1,5 +1,6 @@
 #include "launcher/run_dir/writers.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -145,6 +146,15 @@ std::vector<Running> processes_of_command(const std::vector<fs::path>& spools, c
     if (pid != own && !is_known(pid) && marks.has(pid)) out.push_back({pid, true, ""});
   std::ranges::sort(out, {}, &Running::pid);
   return out;
+}
+
+size_t most_open_spools() {
+  constexpr size_t kSpareFiles = 32;  // that may be open beside them
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
+  const rlimit raised{limit.rlim_max, limit.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  return limit.rlim_cur > kSpareFiles ? limit.rlim_cur - kSpareFiles : 1;
 }
 
 }  // namespace torchprof::launcher

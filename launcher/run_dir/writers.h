@@ -50,6 +50,10 @@ class Writers {
 // The spools that a process still writes.
 std::vector<std::filesystem::path> written(const std::vector<std::filesystem::path>& spools);
 
+// How many spools may stay open. The limit that a shell sets is low for the sake of select(), which is not used here:
+// the first call raises it for this process.
+size_t most_open_spools();
+
 // Recognises the processes of one command by their initial environment: the run directory and our library are in it,
 // whether they are traced or not and whoever their parent is. Environments of other users' processes cannot be read.
 //

@@ -10,6 +10,7 @@
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/ask_steps.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
@@ -55,10 +56,17 @@ std::vector<Asked> processes_of(const std::string& target) {
 
 int ctl(const Arguments& arguments) {
   const CtlOptions options = parse_ctl(arguments);
+  const std::string target = without_launcher(options.target);
+  if (options.steps) return ask_steps(target, *options.steps);
+  const std::vector<Asked> processes = processes_of(target);
+  most_open_spools();  // and sockets
+  // All at once: each may wait for a step to end.
+  std::vector<ControlRequest> requests;
+  for (const auto& [pid, spool] : processes) requests.emplace_back(pid, options.command, spool);
   int status = 0;
-  for (const auto& [pid, spool] : processes_of(without_launcher(options.target))) {
-    const std::string answer = ControlRequest(pid, options.command, spool).wait();
-    const std::string name = "process " + std::to_string(pid);
+  for (ControlRequest& request : requests) {
+    const std::string answer = request.wait();
+    const std::string name = "process " + std::to_string(request.pid());
     if (answer.starts_with("ok: ")) {
       print_text(name + ": " + answer.substr(4) + "\n");
     } else {

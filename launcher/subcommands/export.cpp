@@ -72,7 +72,7 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
 }
 
 formats::Trace load_part(const Input& input, const ExportOptions& options) {
-  formats::Trace trace = load(input, options.input);
+  formats::Trace trace = load(input, options.input, options.align);
   choose_step(trace, options.step, input.run ? input.run->read_info() : Info::object());
   formats::name_native_frames(trace, options.frames);
   if (!options.slice.is_all())
@@ -198,6 +198,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   info["still_running"] =
       those_that_still_run(was_here ? info.value("still_running", Info::array()) : Info::array(), input.spools);
   if (!options.step.empty()) info["step"] = options.step;
+  if (!options.align.empty()) info["align"] = options.align;
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   remove_dead_temporaries(input.run->path());
   const auto written = [&] {

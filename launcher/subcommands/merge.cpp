@@ -1,8 +1,8 @@
 // torchprof merge: the processes of several runs as one run.
 //
-// It merges the spools: every process has a file of its own, named by host, process id and start, and load() puts all
-// files of a directory on one clock. They are hard-linked where the file system can do that, so that nothing is copied.
-// Writers make ids unique, as they do for a run on several hosts.
+// It merges the spools: every process has a file of its own, named by host, process id and start, and load_aligned()
+// puts all files of a directory on one clock. They are hard-linked where the file system can do that, so that nothing
+// is copied. Writers make ids unique, as they do for a run on several hosts.
 //
 // An earlier run in the output is replaced once the new one is there, and stays as it is if anything fails before.
 #include <algorithm>
@@ -123,9 +123,10 @@ void add_lists(const Source& source, const fs::path& directory) {
 }
 
 // run.json of the new run: for each source what its own run.json says of the command and its end. The times span all.
-Info info_of(const std::vector<Source>& sources) {
+Info info_of(const std::vector<Source>& sources, const std::string& align) {
   Info info;
   info["torchprof"] = TORCHPROF_VERSION;
+  if (align != kAuto) info["align"] = align;
   info["merged"] = Info::array();
   info["still_running"] = Info::array();
   for (const Source& source : sources) {
@@ -161,7 +162,7 @@ int merge(const Arguments& arguments) {
       throw Error("merge: the runs have recorded nothing, so the earlier run in " + dir.path().string() + " stays");
     for (const Source& source : sources) add_lists(source, dir.spool());
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
-    const Info info = info_of(sources);
+    const Info info = info_of(sources, options.align);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
     written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
   } catch (const Error&) {

@@ -15,7 +15,7 @@ namespace torchprof::launcher {
 namespace {
 
 formats::Trace load_named(const Input& input, const ReportOptions& options) {
-  formats::Trace trace = load(input, options.input);
+  formats::Trace trace = load(input, options.input, options.align);
   choose_step(trace, options.step, input.run ? input.run->read_info() : Info::object());
   formats::name_native_frames(trace);
   return trace;

@@ -140,6 +140,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   RunDir dir = RunDir::create(output);
   Info info = begin_info(options.command, environment);
   if (!options.step.empty()) info["step"] = options.step;
+  if (options.align != kAuto) info["align"] = options.align;
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
   std::vector<Running> running;

@@ -1,10 +1,10 @@
 // torchprof top: what a running job does now. It reads the spools and /proc; of the program itself it asks only what
 // `ctl` asks, and only when w is pressed.
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <fstream>
 #include <map>
 #include <memory>
@@ -33,16 +33,6 @@ using std::chrono::steady_clock;
 constexpr uint64_t kMostBytes = uint64_t{16} << 20;  // of events, of all processes, in a look
 constexpr size_t kMostRows = 24;                     // of a table, of each process
 constexpr size_t kMostEnded = 64;                    // processes that have ended and are still shown
-constexpr size_t kSpareFiles = 32;                   // that may be open beside the spools of live processes
-
-// How many spools may stay open. The limit that a shell sets is low for the sake of select(), which is not used here.
-size_t most_open_spools() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 1;
-  const rlimit raised{limit.rlim_max, limit.rlim_max};
-  if (setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
-  return limit.rlim_cur > kSpareFiles ? limit.rlim_cur - kSpareFiles : 1;
-}
 
 bool are_files_used_up(int error) { return error == EMFILE || error == ENFILE; }
 
@@ -197,6 +187,8 @@ class Job {
     one.shown.pid = is_live ? Writers().writer_of(spool) : 0;
     one.is_seen = one.shown.pid != 0;
     if (one.shown.pid == 0) one.shown.pid = tail->header().pid;
+    const FileHeader& header = tail->header();
+    one.shown.host.assign(header.host, strnlen(header.host, sizeof(header.host)));
     one.process =
         std::make_unique<formats::LiveProcess>(std::move(tail), static_cast<int64_t>(options_.seconds) * 1'000'000'000);
     return true;
@@ -283,8 +275,11 @@ class Windows {
 
 void print_picture(const Job& job) {
   std::string out;
-  const TopStyle style{{screen_size().columns, 1000}, has_colours(), has_utf8()};
-  for (const std::string& line : top_picture(job.state(), style)) out += line + "\n";
+  constexpr size_t kRows = 40;  // of a picture of many processes; one of few has all that there is
+  const TopState state = job.state();
+  const size_t rows = state.processes.size() <= kRows / 2 ? 1000 : kRows;
+  const TopStyle style{{screen_size().columns, rows}, has_colours(), has_utf8()};
+  for (const std::string& line : top_picture(state, style)) out += line + "\n";
   print(out);
 }
 

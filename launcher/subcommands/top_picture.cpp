@@ -10,6 +10,7 @@
 
 #include "formats/io/median.h"
 #include "formats/io/text.h"
+#include "launcher/subcommands/top_groups.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -39,14 +40,6 @@ std::string cut(std::string_view text, size_t columns) {
   for (size_t seen = 0; at < text.size(); ++at)
     if ((static_cast<unsigned char>(text[at]) & 0xc0) != 0x80 && seen++ == columns) break;
   return std::string(text.substr(0, at));
-}
-
-int64_t mean_step(const LiveView& view) {
-  constexpr size_t kMost = 20;
-  const size_t count = std::min(kMost, view.step_ns.size());
-  int64_t total = 0;
-  for (size_t i = 0; i < count; ++i) total += view.step_ns[view.step_ns.size() - 1 - i];
-  return count == 0 ? 0 : total / static_cast<int64_t>(count);
 }
 
 uint64_t allocated(const LiveView& view) {
@@ -114,35 +107,80 @@ class Picture {
 
   void add_processes() {
     const std::vector<TopProcess>& all = state_.processes;
-    const bool has_gpu = std::ranges::any_of(all, [](const TopProcess& p) { return p.view.gpu_busy.has_value(); });
-    const bool waits = std::ranges::any_of(all, [](const TopProcess& p) { return p.view.collective_ns.has_value(); });
-    const size_t slowest = slowest_of(all);
-    std::string head = format("%-18s %9s", "", "step");
-    if (waits) head += "  waits";
-    if (has_gpu) head += "    GPU";
-    add(head + format(" %10s %10s", "allocated", "resident"), "\033[1m");
-    const size_t most = std::max<size_t>(4, style_.size.rows / 3);
-    for (size_t i = 0; i < all.size(); ++i) {
-      // The slowest is shown in any case.
-      if (i >= most && i != slowest) continue;
-      const LiveView& view = all[i].view;
-      std::string line = format("%-18s", formats::shorten(name_of(all[i]), 18).c_str());
-      line += format(" %9s", view.step_ns.empty() ? "-" : time_text(mean_step(view)).c_str());
-      const auto covered = static_cast<double>(std::max<int64_t>(1, view.covered_ns));
-      if (waits)
-        line +=
-            format(" %5.0f%%", std::min(100.0, 100 * static_cast<double>(view.collective_ns.value_or(0)) / covered));
-      if (has_gpu) line += view.gpu_busy ? format(" %5.0f%%", *view.gpu_busy * 100) : format(" %6s", "-");
-      const auto bytes = [](uint64_t b) { return b == 0 ? std::string("-") : formats::bytes_text(b); };
-      line += format(" %10s %10s", bytes(allocated(view)).c_str(), bytes(all[i].resident).c_str());
-      if (!all[i].is_live) line += "  ended";
-      if (view.has_stopped) line += "  its capture has ended: no more room";
-      if (view.read_share < 0.995) line += format("  %.0f%% of its records read", view.read_share * 100);
-      // In front, so that no narrow terminal hides it.
-      if (i == slowest) line.replace(0, 18, format("%-18s", (cut(line, 9) + " slowest").c_str()));
-      add(line, i == slowest ? "\033[31m" : nullptr);
-    }
+    has_gpu_ = std::ranges::any_of(all, [](const TopProcess& p) { return p.view.gpu_busy.has_value(); });
+    waits_ = std::ranges::any_of(all, [](const TopProcess& p) { return p.view.collective_ns.has_value(); });
+    const size_t slowest = slowest_of(all), most = std::max<size_t>(4, style_.size.rows / 3);
+    const std::vector<size_t> order = slowest_first(all);
+    // A row for each, or one for those that behave alike.
+    if (all.size() > most && order.size() > most) return add_groups(order, slowest);
+    add_heading("");
+    for (size_t i = 0; i < all.size(); ++i)
+      if (i < most || i == slowest) add_process(i, slowest);  // the slowest is shown in any case
     if (all.size() > most) add(format("  and %zu more", all.size() - most - (slowest < all.size() && slowest >= most)));
+  }
+
+  void add_heading(const char* what) {
+    std::string head = format("%-18s %9s", what, "step");
+    if (waits_) head += "  waits";
+    if (has_gpu_) head += "    GPU";
+    add(head + format(" %10s %10s", "allocated", "resident"), "\033[1m");
+  }
+
+  // What the columns show: of a process, or the middle of several.
+  struct Figures {
+    int64_t step = 0;
+    double waits = 0;
+    std::optional<double> gpu;
+    uint64_t allocated = 0, resident = 0;
+  };
+  std::string row(const std::string& name, const Figures& f) const {
+    std::string line = format("%-18s", formats::shorten(name, 18).c_str());
+    line += format(" %9s", f.step == 0 ? "-" : time_text(f.step).c_str());
+    if (waits_) line += format(" %5.0f%%", 100 * f.waits);
+    if (has_gpu_) line += f.gpu ? format(" %5.0f%%", *f.gpu * 100) : format(" %6s", "-");
+    const auto bytes = [](uint64_t b) { return b == 0 ? std::string("-") : formats::bytes_text(b); };
+    return line + format(" %10s %10s", bytes(f.allocated).c_str(), bytes(f.resident).c_str());
+  }
+  static Figures figures_of(const TopProcess& process) {
+    const LiveView& view = process.view;
+    return {mean_step(view), std::max(0.0, waiting_share(view)), view.gpu_busy, allocated(view), process.resident};
+  }
+
+  void add_process(size_t i, size_t slowest) {
+    const TopProcess& process = state_.processes[i];
+    std::string line = row(name_of(process), figures_of(process));
+    if (!process.is_live) line += "  ended";
+    if (process.view.has_stopped) line += "  its capture has ended: no more room";
+    if (process.view.read_share < 0.995) line += format("  %.0f%% of its records read", process.view.read_share * 100);
+    // In front, so that no narrow terminal hides it.
+    if (i == slowest) line.replace(0, 18, format("%-18s", (cut(line, 9) + " slowest").c_str()));
+    add(line, i == slowest ? "\033[31m" : nullptr);
+  }
+
+  // Ranks that behave alike, and those that the others wait for.
+  void add_groups(const std::vector<size_t>& order, size_t slowest) {
+    const std::vector<TopProcess>& all = state_.processes;
+    std::vector<int64_t> steps;
+    for (const size_t i : order) steps.push_back(mean_step(all[i].view));
+    std::ranges::sort(steps);
+    const auto part = [&steps](size_t percent) { return time_text(steps[(steps.size() - 1) * percent / 100]); };
+    add("step of a rank: shortest " + part(0) + ", 10 % " + part(10) + ", median " + part(50) + ", 90 % " + part(90) +
+        ", longest " + part(100));
+    add_heading("middle of");
+    for (const RankGroup& group : groups_of_ranks(all, order)) {
+      std::vector<Figures> each;
+      for (const size_t i : group.members) each.push_back(figures_of(all[i]));
+      const auto middle = [&each](auto Figures::*value) {
+        std::ranges::nth_element(each, each.begin() + static_cast<ptrdiff_t>(each.size() / 2), {}, value);
+        return each[each.size() / 2].*value;
+      };
+      Figures of_group{middle(&Figures::step), middle(&Figures::waits), middle(&Figures::gpu),
+                       middle(&Figures::allocated), middle(&Figures::resident)};
+      add(row(group.name, of_group) + "  " + group.where);
+    }
+    constexpr size_t kSlowest = 5;
+    add_heading("the slowest");
+    for (size_t i = 0; i < std::min(kSlowest, order.size()); ++i) add_process(order[i], slowest);
   }
 
   // When it was, for the titles of tables.
@@ -189,6 +227,7 @@ class Picture {
   const TopState& state_;
   const TopStyle& style_;
   const bool has_live_;
+  bool has_gpu_ = false, waits_ = false;  // some process has them
   std::vector<std::string> lines_;
 };
 

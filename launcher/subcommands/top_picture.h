@@ -14,6 +14,7 @@ struct TopProcess {
   uint32_t pid = 0;
   bool is_live = false;
   uint64_t resident = 0;  // bytes; 0: not known
+  std::string host;
   formats::LiveView view;
 };
 

@@ -4,7 +4,7 @@
 
     tracer:   processor < libc < process < config < spool < heart < objects < python < sampler < native < torch
     launcher: terminal < options, run_dir < run < subcommands < main
-    formats:  io < symbols < trace < values, gpu < replay < live, native < memory < analysis < timeline < advice, read < diff, report < write
+    formats:  io < symbols < trace < values, gpu < replay < ranks, live, native < memory < analysis < timeline < advice, read < diff, report < write
 
 A room is a folder with sources below one of these; the heart is what lies in tracer/ itself, main what lies in launcher/. The comment of its meson.build has one
 line of this form, which names rooms of the same folder by their paths in it:

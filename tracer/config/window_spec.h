@@ -13,7 +13,7 @@
 //     range=NAME[#3]                                            the third time that the annotation or NVTX range NAME
 //                                                               is entered; without # each time
 //     signal=USR2                                               the signal opens the window, and closes it again
-//     manual                                                    `torchprof ctl` opens and closes it
+//     manual                                                    `torchprof ctl` opens and closes it, or asks for steps
 //
 // Pure: no allocation, no exceptions, nothing is read from anywhere.
 #pragma once

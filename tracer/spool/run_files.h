@@ -7,6 +7,7 @@
 //     used                            what all processes have used of --max-run-size (run_budget.h)
 //     uncaptured                      processes that could not be recorded (layout.h)
 //     said                            lines that one process has said for all (process/diag.h)
+//     control                         what `torchprof ctl`, which writes it, asks of all processes (control_file.h)
 //     windows.HOST.PORT.PARENT.JOB    what the ranks of a job agree on (tracer/run_windows.h)
 #pragma once
 
@@ -22,10 +23,11 @@ inline constexpr const char* kUntracedOfRun = "spool/untraced";  // from RUN on
 inline constexpr const char* kUntracedName = kUntracedOfRun + std::string_view("spool/").size();
 inline constexpr const char* kUsedName = "used";
 inline constexpr const char* kSaidName = "said";
+inline constexpr const char* kControlName = "control";
 inline constexpr const char* kWindowsBegin = "windows.";
 
 // Those whose whole name is known.
-inline constexpr std::array<const char*, 4> kLists{kUntracedName, kUsedName, kUncapturedName, kSaidName};
+inline constexpr std::array<const char*, 5> kLists{kUntracedName, kUsedName, kUncapturedName, kSaidName, kControlName};
 
 // How many whole numbers a name ends with, after HOST.
 inline constexpr int kNumbersOfSpool = 2;    // PID.START, before kSpoolEnd

@@ -62,14 +62,15 @@ function stepChart() {
   if (!rows.length) return null;
   const roles = roleOf(), by = new Map();
   for (const row of rows) {
-    if (!by.has(row.pid)) by.set(row.pid, []);
-    by.get(row.pid).push(row);
+    const process = processOf(row);
+    if (!by.has(process)) by.set(process, []);
+    by.get(process).push(row);
   }
   // First steps load and choose for the others: one that is far longer would leave no height for these, so its bar is cut.
   const others = [...by.values()].flatMap(own => own.slice(1).map(row => row.ns)), all = greatest(rows.map(row => row.ns));
   const most = others.length && all > 2 * greatest(others) ? 1.1 * greatest(others) : all, width = viewWidth();
   const used = kParts.filter(part => rows.some(row => row[part.key] > 0));
-  const panels = [...by].slice(0, kMostPanels).map(([pid, own]) => stepPanel(roles.get(pid) || "process " + pid, own, most, width));
+  const panels = [...by].slice(0, kMostPanels).map(([process, own]) => stepPanel(roles.get(process) || "process " + process, own, most, width));
   return make("section", {}, make("h2", {}, "Time per step"),
     make("ul", { class: "legend" }, ...used.map(part => make("li", {}, make("svg", { width: 14, height: 14, "aria-hidden": "true" }, make("rect", { width: 14, height: 14, fill: "url(#part-" + part.key + ")" })), part.text))),
     make("div", { class: "panels" }, ...panels), by.size > kMostPanels ? make("p", { class: "note" }, "The first " + kMostPanels + " of " + by.size + " processes; the table below has all.") : null);

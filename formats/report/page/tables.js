@@ -1,5 +1,6 @@
-// Of processes, by their ids.
-const roleOf = () => new Map(tables("processes").flatMap(t => t.rows).map(row => [row.pid, row.role]));
+// Process ids come again on other hosts.
+const processOf = row => row.pid + (row.host ? " on " + row.host : "");
+const roleOf = () => new Map(tables("processes").flatMap(t => t.rows).map(row => [processOf(row), row.role]));
 const kRows = 500;
 function tableView(table, id) {
   if (!table.rows.length) return null;
@@ -27,7 +28,7 @@ function tableView(table, id) {
     make("button", { "data-sort": id + " " + c.key, onclick: sortBy(c) }, c.title || c.key)));
   // A process by its role, too: ids alone tell nobody which rank it was.
   const roles = roleOf();
-  const text = (row, c) => cell(row[c.key], c.unit) + (c.key === "pid" && table.name !== "processes" && roles.get(row.pid) ? ", " + roles.get(row.pid) : "");
+  const text = (row, c) => cell(row[c.key], c.unit) + (c.key === "pid" && table.name !== "processes" && roles.get(processOf(row)) ? ", " + roles.get(processOf(row)) : "");
   const whole = (row, c) => cell(row[hasShort && c.key === "short_name" ? "name" : c.key], c.unit);
   const body = rows.slice(0, kRows).map(row => make("tr", {}, ...used.map(c => make("td", c.unit === "text" ? { class: "text", title: whole(row, c) } : {}, text(row, c)))));
   return make("section", {}, make("h2", {}, table.title),

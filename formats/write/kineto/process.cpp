@@ -250,17 +250,21 @@ class ProcessWriter final : public Sink {
     out_.write(line);
   }
 
+  // Of a trace with processes of several hosts.
+  std::string host_label() const {
+    return merged_ && !process_.told_host.empty() ? ", on " + std::string(process_.told_host) : std::string();
+  }
   // Comes behind "GPU 0" to tell the devices of several processes apart.
   std::string gpu_label() const {
     if (!merged_) return {};
-    return process_.role.empty() ? " of " + pid_ : ", " + process_.role;
+    return (process_.role.empty() ? " of " + pid_ : ", " + process_.role) + host_label();
   }
 
   void write_process_rows() {
     const std::string program(program_name(process_)), role = merged_ ? process_.role : "";
     put_metadata("process_name", "0", "name", json_name(role.empty() ? program : role + " (" + program + ")"));
     put_metadata("process_labels", "0", "labels",
-                 json_name((role.empty() ? "CPU" : "CPU, " + role) + cut_label(process_)));
+                 json_name((role.empty() ? "CPU" : "CPU, " + role) + host_label() + cut_label(process_)));
     put_metadata("process_sort_index", "0", "sort_index", merged_ ? std::to_string(process_.place) : pid_);
   }
 

@@ -186,6 +186,10 @@ class ProcessWriter final : public Sink {
         process.add_bytes(process::kLabels, process_.role);
         name.append(", ").append(process_.role);
       }
+      if (!process_.told_host.empty()) {
+        process.add_bytes(process::kLabels, text_field(process_.told_host));
+        name.append(", on ").append(process_.told_host);
+      }
       if (const std::string cut = cut_label(process_); !cut.empty()) {
         process.add_bytes(process::kLabels, cut.substr(2));
         name += cut;

@@ -16,7 +16,7 @@ RECORDS_ONLY = {
                 "gpu_recompute_self_ns", "gpu_recompute_total_ns", "gpu_optimizer_ns",
                 "parameters", "own_parameters", "parameter_bytes", "cpu_peak_bytes", "gpu_peak_bytes"},
     "kernels": {"occupancy_percent"},  # files have whole percents
-    "comms": {"bytes", "gb_per_s"},    # of gloo: shapes of lists of tensors, without their types
+    "comms": {"bytes", "gb_per_s", "group"},  # of gloo: shapes of lists of tensors, without their types; groups
 }
 OF_PERFETTO = {"ops": {"source", "self_cpu_mem_bytes", "cpu_mem_bytes", "self_cuda_mem_bytes", "cuda_mem_bytes"},
                "kernels": {"occupancy_percent", "blocks_per_sm"}}
@@ -84,7 +84,7 @@ def tables_of(torchprof):
         for table in json.loads(done.stdout)["tables"]:
             if table["name"] in TABLES:
                 rows = [({k: v for k, v in row.items() if isinstance(v, str) and k != "slowest" or k == "step"}, row) for row in table["rows"]]
-                found[table["name"]] = {tuple(sorted((k, str(v)) for k, v in name.items() if k != "source")): row for name, row in rows}
+                found[table["name"]] = {tuple(sorted((k, str(v)) for k, v in name.items() if k not in ("source", "group"))): row for name, row in rows}
         return found
     return tables
 

@@ -68,7 +68,8 @@ TEST_CASE("workers of a group are one row, but for one that has failed, and a ro
     return std::get<std::string>(table.rows.at(row).at(table.column(column)));
   };
   const std::vector<PartGroup> groups = groups_of(report.parts, true);
-  const ReportTable folded = processes_table(groups);
+  ReportTable folded = processes_table(groups);
+  name_processes(folded, report.parts);
   REQUIRE(folded.rows.size() == 3);
   CHECK(text(folded, 1, "pid") == "38 of them");
   CHECK(text(folded, 1, "role") == "38 DataLoader workers, 13 epochs");
