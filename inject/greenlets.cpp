@@ -55,6 +55,7 @@ void replace(void*& entry, F ours, F& theirs) noexcept {
   if (!entry || entry == reinterpret_cast<void*>(ours)) return;
   theirs = reinterpret_cast<F>(entry);
   entry = reinterpret_cast<void*>(ours);
+  note_place(&entry, entry, reinterpret_cast<void*>(theirs));
 }
 
 }  // namespace

@@ -82,8 +82,11 @@ void arm() noexcept {
   torch::attach_if_loaded();
 }
 
+bool g_is_late = false;
+
 __attribute__((constructor)) void start() noexcept {
   const KeepErrno keep;
+  g_is_late = python::is_running();
   prepare_identity();
   find_exec();
   find_seccomp();
@@ -99,6 +102,8 @@ __attribute__((destructor)) void end() noexcept {
 }
 
 }  // namespace
+
+bool is_late() noexcept { return g_is_late; }
 
 void arm_for_python() noexcept {
   const KeepErrno keep;

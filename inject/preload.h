@@ -8,4 +8,7 @@ bool arm_once() noexcept;
 // The same for an interpreter that the program has loaded after the start of the process.
 void arm_for_python() noexcept;
 
+// Whether the library came when an interpreter was running already: nothing that was loaded before resolves to it.
+bool is_late() noexcept;
+
 }  // namespace torchprof::inject

@@ -16,6 +16,7 @@
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
 #include "inject/imports.h"
+#include "inject/late_memory.h"
 #include "inject/method_table.h"
 #include "inject/preload.h"
 #include "inject/python_signals.h"
@@ -211,6 +212,7 @@ void look_for_torch() noexcept {
   do {
     seen = wanted.load(std::memory_order_acquire);  // pairs with the fetch_add() above
     torch::attach_if_loaded();
+    reach_allocators();
     reach_fast_ranges();
     share_cupti();
     // Pairs with the fetch_add() above.
@@ -252,15 +254,26 @@ void watch_forks() noexcept {
   put_behind(module_named("_posixsubprocess"), "fork_exec", python::kMethFastCall, &fork_exec_between, g_fork_exec);
 }
 
+// An extension module has been executed.
+void look_at_module(Object* module) noexcept {
+  if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
+  watch_cuda(module);
+  look_for_custom_functions(module);
+}
+
+// Those that were there before us.
+void look_at_loaded_modules() noexcept {
+  for (const char* const name : {"torch._C", "greenlet._greenlet"})
+    if (Object* module = module_named(name)) look_at_module(module);
+}
+
 // _imp.exec_dynamic(module), _imp.exec_builtin(module): the module has been executed.
 Object* exec_dynamic(Object* self, Object* module) {
   Object* result = g_exec_dynamic(self, module);
   if (!result) return result;
   look_for_cprofile();
-  if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
   watch_forks();
-  watch_cuda(module);
-  look_for_custom_functions(module);
+  look_at_module(module);
   return result;
 }
 
@@ -293,6 +306,7 @@ Object* setprofile(Object* self, Object* function) {
 int on_audit(const char* event, Object*, void*) {
   if (strcmp(event, "import") != 0) return 0;
   torch::attach_if_loaded();
+  reach_allocators();
   reach_fast_ranges();
   start_sampler();
   return 0;
@@ -388,8 +402,8 @@ void enter() noexcept {
   watch_forks();
   python::start_calls(session::config().python);
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
-  torch::attach_if_loaded();
-  start_sampler();
+  look_for_torch();
+  look_at_loaded_modules();
 }
 
 }  // namespace torchprof::inject

@@ -14,7 +14,7 @@ says of GPUs, what torch.profiler says; calls, imports, threads and processes of
 Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
 
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
-               ends foreign lifecycle limits manners no_room old_kernel other_roots
+               ends foreign late_library lifecycle limits manners no_room old_kernel other_roots
                seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings interpreters torchrun tree workers
