@@ -4,7 +4,7 @@
 
 #include <cstring>
 
-#include "inject/replaced.h"
+#include "inject/late/replaced.h"
 #include "tracer/python/abi.h"
 
 namespace torchprof::inject {

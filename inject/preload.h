@@ -1,7 +1,17 @@
 // Arms the session, as the constructor does in a process that is to be traced; for entries that come later.
 #pragma once
 
+#include <climits>
+
+#include "tracer/config/config.h"
+
 namespace torchprof::inject {
+
+// The run directory, absolute: the program may change its working directory before its first event.
+bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept;
+
+// Arms the session and tells its sources of the window, but starts none of them. By one thread at a time.
+void arm_session(const Config& config, const char* output) noexcept;
 
 // The first call reads the settings and arms the session. Any thread. False: nothing is recorded here.
 bool arm_once() noexcept;

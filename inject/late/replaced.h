@@ -5,7 +5,19 @@
 // place is not given back, and calls go on through a function of ours that does nothing.
 #pragma once
 
+#include "tracer/session.h"
+
 namespace torchprof::inject {
+
+// Something that is done once in each turn of the session.
+class OnceATurn {
+ public:
+  bool is_done() const noexcept { return done_in_ == session::turn(); }
+  void done() noexcept { done_in_ = session::turn(); }
+
+ private:
+  int done_in_ = -1;
+};
 
 // `place` held `theirs` and holds `ours` from now on. The same place may be noted again.
 void note_place(void** place, void* ours, void* theirs) noexcept;

@@ -1,11 +1,11 @@
-#include "inject/late_memory.h"
+#include "inject/late/late_memory.h"
 
 #include <iterator>
 
 #include "inject/imports.h"
 #include "inject/interpose.h"
+#include "inject/late/replaced.h"
 #include "inject/preload.h"
-#include "inject/replaced.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {

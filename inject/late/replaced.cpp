@@ -1,4 +1,4 @@
-#include "inject/replaced.h"
+#include "inject/late/replaced.h"
 
 #include <cstddef>
 
