@@ -305,6 +305,14 @@ void start_now() noexcept {
   note_on();
 }
 
+// In a later turn of the session.
+void rejoin() noexcept {
+  Source& s = source();
+  if (state() != State::kOn) return;
+  write_clock(s.api, s.sharing());
+  note_on();
+}
+
 }  // namespace
 
 Source& source() noexcept { return g_storage.source; }
@@ -326,6 +334,7 @@ void prepare(const char* library) noexcept {
   Source& s = source();
   if (session::config().gpu == GpuMode::kOff)
     return session::note_source("gpu", SourceState::kOff, "switched off (--gpu off)");
+  if (static bool is_prepared = false; std::exchange(is_prepared, true)) return rejoin();
   prepare_own_clock();
   sem_init(&s.flushed, 0, 0);
   become(State::kWaiting);
@@ -335,7 +344,7 @@ void prepare(const char* library) noexcept {
   if (const GpuTool tool = find_gpu_tool(); tool.name) {
     note_tool(tool);
     atexit(say_tool_at_exit);
-  } else if (!ask_cuda_to_call(library)) {
+  } else if (library && !ask_cuda_to_call(library)) {
     session::note_source("gpu", SourceState::kOff,
                          "CUDA_INJECTION64_PATH names another tool: not before the first use of torch.cuda");
   }

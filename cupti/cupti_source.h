@@ -34,7 +34,8 @@ namespace torchprof::cupti {
 
 // Registers CUPTI as a source with the window: activities are enabled while it is open, once start() has found CUDA.
 void follow_window() noexcept;
-// In the constructor of a traced process. `library`: the path of our own library, for the CUDA driver.
+// When the session has been armed. `library`: the path of our own library, for the CUDA driver; nullptr: the driver is
+// not asked, since threads of the program may read its environment.
 void prepare(const char* library) noexcept;
 // CUDA is initialised. Any thread, any number of times.
 void start() noexcept;

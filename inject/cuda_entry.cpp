@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
+#include <utility>
 
 #include "cupti/cupti_abi.h"
 #include "cupti/cupti_source.h"
 #include "cupti/shared_cupti.h"
 #include "inject/imports.h"
+#include "inject/late/replaced.h"
 #include "inject/method_table.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
@@ -112,23 +114,34 @@ void share_cupti() noexcept {
 void watch_cuda(python::Object* module) noexcept {
   using python::api;
   if (session::config().gpu == GpuMode::kOff) return;
-  static bool has_exit = false;
-  if (!has_exit) {
-    has_exit = true;
+  static OnceATurn exit_once, init_once;
+  if (!exit_once.is_done()) {
+    exit_once.done();
     put_behind(api().dict_get(api().modules(), "posix"), "_exit", python::kMethFastCall | python::kMethKeywords,
                &exit_now, g_exit);
   }
-  if (g_cuda_init) return;
-  if (is_named(module, "torch._C")) put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
+  if (init_once.is_done() || !is_named(module, "torch._C")) return;
+  init_once.done();
+  put_behind(module, "_cuda_init", python::kMethNoArgs, &cuda_init, g_cuda_init);
+}
+
+bool is_cuda_running() noexcept {
+  // cuDeviceGetCount(int*): CUDA_ERROR_NOT_INITIALIZED before cuInit().
+  const auto count = reinterpret_cast<int (*)(int*)>(find_symbol("libcuda.so", "cuDeviceGetCount"));
+  int devices = 0;
+  return count && count(&devices) == 0;
 }
 
 void watch_interpreters_end() noexcept {
+  static bool is_watched = false;
+  if (std::exchange(is_watched, true)) return;
   // The last thing that Py_FinalizeEx() does. After a Ctrl-C that nobody caught, the process dies right after it.
   if (session::config().gpu != GpuMode::kOff && python::api().at_exit)
     python::api().at_exit([] { cupti::interpreter_ended(); });
 }
 
-void prepare_cuda() noexcept {
+void prepare_cuda(bool asks_driver) noexcept {
+  if (!asks_driver) return cupti::prepare(nullptr);
   Dl_info self;
   if (dladdr(reinterpret_cast<void*>(&prepare_cuda), &self) && self.dli_fname) cupti::prepare(self.dli_fname);
 }

@@ -40,8 +40,8 @@ Object* apply_with_keywords(Object* function, Object* arguments, Object* keyword
 }  // namespace
 
 void look_for_custom_functions(Object* module) noexcept {
-  if (g_apply || g_apply_with_keywords || !api().plain_build || !session::config().ops || !session::config().shapes)
-    return;
+  static OnceATurn once;
+  if (once.is_done() || !api().plain_build || !session::config().ops || !session::config().shapes) return;
   if (torch::version() < kFirstWithTypes || !is_named(module, "torch._C")) return;
   const python::Ref functions(api().get_attr(module, "_FunctionBase"));
   python::Ref tensors(api().get_attr(module, "TensorBase"));
@@ -49,6 +49,7 @@ void look_for_custom_functions(Object* module) noexcept {
   api().error_clear();
   if (!functions || !tensors) return;
   python::know_tensor_type(tensors.release());
+  once.done();
   constexpr int kFlags = python::kMethVarArgs | python::kMethClass;
   const bool found =
       put_behind(functions.get(), "apply", kFlags, &apply, g_apply) ||

@@ -1,6 +1,7 @@
 #include "inject/fast_ranges.h"
 
 #include "inject/imports.h"
+#include "inject/late/replaced.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
 #include "tracer/torch/operators.h"
@@ -12,6 +13,8 @@ constexpr char kPythonLibrary[] = "libtorch_python.so", kLibrary[] = "libtorch_c
 // [M] 2.6.0, 2.14.1 and 2.15.0, [S] a version between them. A later one might use the pointer that it gets: its code is
 // looked at first.
 constexpr unsigned kFirstVersion = 201, kLastTried = 215;
+
+constexpr char kHow[] = "_RecordFunctionFast of inductor, Triton and torch.compile, without inputs";
 
 using Get = void* (*)(bool global);
 using GetOfThread = void* (*)();
@@ -40,10 +43,11 @@ bool uses_the_answer(const char* function) noexcept {
          !processor::only_compares_with_null({found.code, found.code_count}, {found.slots, found.count});
 }
 
-bool g_is_settled = false;
+OnceATurn g_settled;
+bool g_is_redirected = false;  // in an earlier turn of the session
 
 void settle(SourceState state, const char* text) noexcept {
-  g_is_settled = true;
+  g_settled.done();
   if (state == SourceState::kFailed)
     tell_once_a_run(Cause::kTorch, About::kLoss, "ranges of inductor and Triton are not recorded: %s", text);
   session::note_source("fast ranges", state, text);
@@ -53,15 +57,17 @@ void settle(SourceState state, const char* text) noexcept {
 
 void prepare_fast_ranges() noexcept {
   if (!session::config().ops)
-    g_is_settled = true;
+    g_settled.done();
+  else if (g_is_redirected)
+    settle(SourceState::kOn, kHow);
   else if (is_loaded(kPythonLibrary))
     settle(SourceState::kOff, "torch was in the process before the capture");
 }
 
 void reach_fast_ranges() noexcept {
-  if (g_is_settled || torch::version() == 0 || !is_loaded(kPythonLibrary)) return;
+  if (g_settled.is_done() || torch::version() == 0 || !is_loaded(kPythonLibrary)) return;
   if (torch::version() < kFirstVersion) {
-    g_is_settled = true;  // this torch has none
+    g_settled.done();  // this torch has none
     return;
   }
   const KeepErrno keep;
@@ -79,8 +85,9 @@ void reach_fast_ranges() noexcept {
   }
   if (g_get) redirects[count++] = {kGet, reinterpret_cast<void*>(get)};
   if (g_get_of_thread) redirects[count++] = {kGetOfThread, reinterpret_cast<void*>(get_of_thread)};
-  if (redirect_imports_of(kPythonLibrary, redirects, count) > 0)
-    settle(SourceState::kOn, "_RecordFunctionFast of inductor, Triton and torch.compile, without inputs");
+  g_is_redirected = redirect_imports_of(kPythonLibrary, redirects, count) > 0;
+  if (g_is_redirected)
+    settle(SourceState::kOn, kHow);
   else
     settle(SourceState::kFailed, "_RecordFunctionFast does not ask for a profiler in a way that is known");
 }

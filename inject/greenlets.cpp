@@ -55,19 +55,22 @@ void replace(void*& entry, F ours, F& theirs) noexcept {
   if (!entry || entry == reinterpret_cast<void*>(ours)) return;
   theirs = reinterpret_cast<F>(entry);
   entry = reinterpret_cast<void*>(ours);
+  note_place(&entry, entry, reinterpret_cast<void*>(theirs));
 }
 
 }  // namespace
 
 void look_for_greenlets(Object* module) noexcept {
   using GetPointer = void* (*)(Object*, const char*);
-  if (g_switch || !is_named(module, "greenlet._greenlet")) return;
+  static OnceATurn once;
+  if (once.is_done() || !is_named(module, "greenlet._greenlet")) return;
   const python::Ref capsule(api().get_attr(module, "_C_API"));
   const auto get_pointer = reinterpret_cast<GetPointer>(python::symbol("PyCapsule_GetPointer"));
   auto** table = static_cast<void**>(capsule && get_pointer ? get_pointer(capsule.get(), kCapsule) : nullptr);
   const python::Ref type(table ? api().get_attr(module, "greenlet") : static_cast<Object*>(nullptr));
   api().error_clear();
   if (!type) return;
+  once.done();
   const bool good =
       put_behind(type.get(), "switch", python::kMethVarArgs | python::kMethKeywords, &switch_to, g_switch) &&
       put_behind(type.get(), "throw", python::kMethVarArgs, &throw_into, g_throw);

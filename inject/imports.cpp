@@ -99,6 +99,8 @@ bool store(const LoadedObject& object, void** slot, void* value) noexcept {
   return true;
 }
 
+Visited g_visited;  // by redirect_imports()
+
 struct Request {
   const Redirect* redirects;
   size_t count;
@@ -119,6 +121,12 @@ size_t redirect(const LoadedObject& object, const LoadedObject::Table& table, co
   return stored;
 }
 
+ElfW(Addr) own_base() noexcept {
+  Dl_info self;
+  const bool is_found = dladdr(reinterpret_cast<const void*>(&own_base), &self) != 0;
+  return is_found ? reinterpret_cast<ElfW(Addr)>(self.dli_fbase) : 0;
+}
+
 struct Walk {
   Request request;
   const char* needed;  // only objects that are linked with this library; nullptr: all
@@ -137,15 +145,44 @@ bool needs(const dl_phdr_info& info, const LoadedObject& object, const char* lib
   return false;
 }
 
+// Not the executable (it has no name), not the vDSO (it has no file), and not us: we must reach the real functions.
+bool is_redirected(const dl_phdr_info& info) noexcept {
+  return info.dlpi_name && info.dlpi_name[0] == '/' && info.dlpi_addr != own_base();
+}
+
 int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   auto& walk = *static_cast<Walk*>(data);
   if (walk.index++ < walk.skip) return 0;
-  // Not the executable (it has no name), not the vDSO (it has no file), and not us: we must reach the real functions.
-  if (!info->dlpi_name || info->dlpi_name[0] != '/' || strstr(info->dlpi_name, "/libtorchprof.so")) return 0;
+  if (!is_redirected(*info)) return 0;
   LoadedObject object;
   if (!read_object(*info, object) || (walk.needed && !needs(*info, object, walk.needed))) return 0;
   redirect(object, object.plt, walk.request);
   redirect(object, object.data, walk.request);
+  return 0;
+}
+
+struct SwapWalk {
+  const Swap* swaps;
+  size_t count;
+};
+
+int visit_swaps(dl_phdr_info* info, size_t, void* data) noexcept {
+  const auto& walk = *static_cast<const SwapWalk*>(data);
+  if (!is_redirected(*info)) return 0;
+  LoadedObject object;
+  if (!read_object(*info, object)) return 0;
+  for (const LoadedObject::Table& table : {object.plt, object.data}) {
+    for (size_t i = 0; i < table.bytes / sizeof(ElfW(Rela)); ++i) {
+      const auto type = static_cast<uint32_t>(ELF64_R_TYPE(table.entries[i].r_info));
+      if (type != processor::kJumpSlot && type != processor::kGlobData) continue;
+      auto** slot = reinterpret_cast<void**>(object.base + table.entries[i].r_offset);
+      for (size_t k = 0; k < walk.count; ++k)
+        if (*slot == walk.swaps[k].from) {
+          store(object, slot, walk.swaps[k].to);
+          break;
+        }
+    }
+  }
   return 0;
 }
 
@@ -219,8 +256,13 @@ void redirect_new(const Request& request, const char* needed, Visited& last) noe
 }  // namespace
 
 void redirect_imports(const Redirect* redirects, size_t count) noexcept {
-  static Visited last;
-  redirect_new({redirects, count}, nullptr, last);
+  redirect_new({redirects, count}, nullptr, g_visited);
+}
+
+void swap_imports(const Swap* swaps, size_t count) noexcept {
+  SwapWalk walk{swaps, count};
+  if (count > 0) dl_iterate_phdr(visit_swaps, &walk);
+  g_visited = {};
 }
 
 void redirect_imports_of_users(const char* library, const Redirect* redirects, size_t count,

@@ -36,6 +36,14 @@ void redirect_imports_of_users(const char* library, const Redirect* redirects, s
 // loaded. Returns how many slots now have a replacement.
 size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept;
 
+// In every object but the executable, the loader and ourselves: entries of relocation tables that hold `from` hold `to`
+// from now on. redirect_imports() then looks at all objects again.
+struct Swap {
+  void* from;
+  void* to;
+};
+void swap_imports(const Swap* swaps, size_t count) noexcept;
+
 // Where one library's imports of a symbol lie, and its code. Empty: there is no such library or import.
 struct ImportSlots {
   static constexpr size_t kMost = 8;

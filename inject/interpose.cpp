@@ -11,6 +11,8 @@
 // Source: c10/core/Allocator.{h,cpp} and c10/core/CPUAllocator.{h,cpp} of torch 1.13, 2.6 and 2.14; that libc10 calls
 // them through its own PLT was measured on all three. The real functions are looked up in libc10 itself: it is loaded
 // with RTLD_LOCAL, so RTLD_NEXT does not find them.
+#include "inject/interpose.h"
+
 #include <dlfcn.h>
 #include <link.h>
 
@@ -142,8 +144,6 @@ void report_out_of_memory(int64_t bytes, uint64_t allocated, uint64_t reserved, 
 }  // namespace torchprof::inject
 
 using torchprof::inject::Device;
-
-#define TORCHPROF_EXPORT extern "C" __attribute__((visibility("default")))
 
 TORCHPROF_EXPORT bool _ZN3c1022memoryProfilingEnabledEv() {
   if (torchprof::torch::wants_memory() && !torchprof::inject::t_hides_block &&

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "inject/late/replaced.h"
 #include "tracer/python/abi.h"
 
 namespace torchprof::inject {
@@ -43,6 +44,7 @@ bool put_behind(python::Object* owner, const char* name, int flags, F ours, F& t
   if (definition->function == reinterpret_cast<void*>(ours)) return true;
   theirs = reinterpret_cast<F>(definition->function);
   definition->function = reinterpret_cast<void*>(ours);
+  note_place(&definition->function, definition->function, reinterpret_cast<void*>(theirs));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <climits>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "cupti/cupti_api.h"
 #include "cupti/cupti_source.h"
@@ -31,9 +32,7 @@
 #include "tracer/window.h"
 
 namespace torchprof::inject {
-namespace {
 
-// The run directory, absolute: the program may change its working directory before its first event.
 bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept {
   char expanded[PATH_MAX];
   if (!expand_output(config.output, expanded, sizeof(expanded), error)) return false;
@@ -44,12 +43,31 @@ bool resolve_output(const Config& config, char (&output)[PATH_MAX], ErrorText& e
   return refuse(error, "TORCHPROF_OUTPUT: the name of the run directory is too long");
 }
 
+namespace {
+
 // Notes what somebody would look for in the trace and not find: an AMD GPU of this machine.
 void note_what_is_missing(const Config& config) noexcept {
   constexpr char kMissing[] = "AMD GPUs are not supported in this version";
   if (config.gpu != GpuMode::kOff && access("/dev/kfd", F_OK) == 0)
     session::note_source("gpu", SourceState::kOff, kMissing);
 }
+
+}  // namespace
+
+void arm_session(const Config& config, const char* output) noexcept {
+  session::arm(config, output);
+  static bool follow_window = false;
+  if (!std::exchange(follow_window, true)) {
+    // In the order in which they are told that the window opens.
+    cupti::follow_window();
+    torch::follow_window();
+    python::follow_window();
+  }
+  window::start(config);
+  note_what_is_missing(config);
+}
+
+namespace {
 
 void arm() noexcept {
   static Config config;
@@ -59,13 +77,7 @@ void arm() noexcept {
     warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
     return;
   }
-  session::arm(config, output);
-  // In the order in which they are told that the window opens.
-  cupti::follow_window();
-  torch::follow_window();
-  python::follow_window();
-  window::start(config);
-  note_what_is_missing(config);
+  arm_session(config, output);
   note_injection(config);
   if (config.nvtx == NvtxMode::kEmit) nvtx::emit_operators();
   const bool has_python = python::present(), has_torch = torch::loaded();
@@ -73,7 +85,7 @@ void arm() noexcept {
     window::announce();
     if (!cupti::is_cuda_program()) return;
   }
-  prepare_cuda();
+  prepare_cuda(true);
   torch::start_memory();
   if (has_python && !python::is_running() && !hook_start())
     tell_once_a_run(
@@ -82,8 +94,11 @@ void arm() noexcept {
   torch::attach_if_loaded();
 }
 
+bool g_is_late = false;
+
 __attribute__((constructor)) void start() noexcept {
   const KeepErrno keep;
+  g_is_late = python::is_running();
   prepare_identity();
   find_exec();
   find_seccomp();
@@ -99,6 +114,8 @@ __attribute__((destructor)) void end() noexcept {
 }
 
 }  // namespace
+
+bool is_late() noexcept { return g_is_late; }
 
 void arm_for_python() noexcept {
   const KeepErrno keep;

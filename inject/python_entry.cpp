@@ -9,6 +9,7 @@
 #include <cstring>
 #include <iterator>
 #include <type_traits>
+#include <utility>
 
 #include "inject/cuda_entry.h"
 #include "inject/custom_functions.h"
@@ -16,6 +17,9 @@
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
 #include "inject/imports.h"
+#include "inject/late/attach.h"
+#include "inject/late/late_memory.h"
+#include "inject/late/replaced.h"
 #include "inject/method_table.h"
 #include "inject/preload.h"
 #include "inject/python_signals.h"
@@ -45,7 +49,8 @@ constexpr size_t kMaxBuiltins = 256;
 BuiltinModule g_builtins[kMaxBuiltins];
 Object* (*g_posix_init)() = nullptr;
 
-bool g_entered = false;  // enter() has run, and the interpreter is one that we know
+bool g_is_entered = false;  // enter() has run
+bool g_entered = false;     // and the interpreter is one that we know
 
 // For a further interpreter, with its GIL held. Does nothing where it was called before.
 void enter_other() noexcept {
@@ -161,8 +166,9 @@ void redirect_thread_entries() noexcept {
                                 {"PyEval_SetProfile", reinterpret_cast<void*>(set_profile)},
                                 {"_PyEval_SetProfile", reinterpret_cast<void*>(set_profile_of)}};
   const Imported& i = g_imported;
-  if (i.ensure && i.acquire_thread && i.set_profile && i.set_profile_of)
-    redirect_imports(redirects, std::size(redirects));
+  if (!i.ensure || !i.acquire_thread || !i.set_profile || !i.set_profile_of) return;
+  redirect_imports(redirects, std::size(redirects));
+  for (const Redirect& each : redirects) note_import(each.replacement, python::symbol(each.symbol));
 }
 
 // _lsprof.Profiler.enable(...) and .disable(): cProfile, where it is built into the interpreter and imports nothing.
@@ -176,11 +182,13 @@ Object* enable_cprofile(Object* self, Object* args, Object* keywords) {
 Object* disable_cprofile(Object* self, Object* none) { return Setter("cProfile").done(g_disable_cprofile(self, none)); }
 
 void look_for_cprofile() noexcept {
-  if (g_enable_cprofile || api().minor >= 12) return;
+  static OnceATurn once;
+  if (once.is_done() || api().minor >= 12) return;
   Object* module = module_named("_lsprof");
   const python::Ref type(module ? api().get_attr(module, "Profiler") : static_cast<Object*>(nullptr));
   api().error_clear();
   if (!type) return;
+  once.done();
   put_behind(type.get(), "enable", python::kMethVarArgs | python::kMethKeywords, &enable_cprofile, g_enable_cprofile);
   put_behind(type.get(), "disable", python::kMethNoArgs, &disable_cprofile, g_disable_cprofile);
 }
@@ -191,9 +199,11 @@ OneArg g_exec_builtin = nullptr;
 VarArgs g_start_new_thread = nullptr;
 OneArg g_setprofile = nullptr;
 
+constinit std::atomic<bool> g_sampler_is_started{false};
+
 // With torch, or where somebody has asked for it: any other program of Python keeps its one thread.
 void start_sampler() noexcept {
-  static std::atomic<bool> is_started{false};
+  auto& is_started = g_sampler_is_started;
   if (is_started.load(std::memory_order_relaxed)) return;  // publishes nothing, as below
   const Config& config = session::config();
   if (config.python == PythonLevel::kOff || (config.sample == kSampleOfWindow && !torch::loaded())) return;
@@ -211,6 +221,7 @@ void look_for_torch() noexcept {
   do {
     seen = wanted.load(std::memory_order_acquire);  // pairs with the fetch_add() above
     torch::attach_if_loaded();
+    reach_allocators();
     reach_fast_ranges();
     share_cupti();
     // Pairs with the fetch_add() above.
@@ -252,15 +263,26 @@ void watch_forks() noexcept {
   put_behind(module_named("_posixsubprocess"), "fork_exec", python::kMethFastCall, &fork_exec_between, g_fork_exec);
 }
 
+// An extension module has been executed.
+void look_at_module(Object* module) noexcept {
+  if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
+  watch_cuda(module);
+  look_for_custom_functions(module);
+}
+
+// Those that were there before us.
+void look_at_loaded_modules() noexcept {
+  for (const char* const name : {"torch._C", "greenlet._greenlet"})
+    if (Object* module = module_named(name)) look_at_module(module);
+}
+
 // _imp.exec_dynamic(module), _imp.exec_builtin(module): the module has been executed.
 Object* exec_dynamic(Object* self, Object* module) {
   Object* result = g_exec_dynamic(self, module);
   if (!result) return result;
   look_for_cprofile();
-  if (session::config().python != PythonLevel::kOff) look_for_greenlets(module);
   watch_forks();
-  watch_cuda(module);
-  look_for_custom_functions(module);
+  look_at_module(module);
   return result;
 }
 
@@ -293,12 +315,15 @@ Object* setprofile(Object* self, Object* function) {
 int on_audit(const char* event, Object*, void*) {
   if (strcmp(event, "import") != 0) return 0;
   torch::attach_if_loaded();
+  reach_allocators();
   reach_fast_ranges();
   start_sampler();
   return 0;
 }
 
 void watch_imports_by_audit() noexcept {
+  static bool is_watching = false;  // such a hook stays for good
+  if (std::exchange(is_watching, true)) return;
   using AddAuditHook = int (*)(int (*)(const char*, Object*, void*), void*);
   if (const auto add = reinterpret_cast<AddAuditHook>(python::symbol("PySys_AddAuditHook"))) add(on_audit, nullptr);
 }
@@ -344,15 +369,15 @@ bool hook_start() noexcept {
 }
 
 void enter() noexcept {
-  static bool entered = false;
-  if (entered || session::state() == session::State::kOff) return;
-  entered = true;
+  if (g_is_entered || session::state() == session::State::kOff) return;
+  g_is_entered = true;
   const KeepErrno keep;
   const char* why = nullptr;
   if (!python::load(&why)) {
     session::note_source("python", SourceState::kFailed, why);
     tell_once_a_run(Cause::kPython, About::kLoss, "Python calls are not recorded: %s", why);
     watch_imports_by_audit();
+    look_for_torch();
     return;
   }
   const python::KeepError keep_error;
@@ -388,8 +413,23 @@ void enter() noexcept {
   watch_forks();
   python::start_calls(session::config().python);
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
-  torch::attach_if_loaded();
-  start_sampler();
+  look_for_torch();
+  look_at_loaded_modules();
+}
+
+void leave() noexcept {
+  if (!g_is_entered) return;
+  const KeepErrno keep;
+  if (g_entered) {
+    const python::KeepError keep_error;
+    python::stop_calls();
+    give_back_places();
+    forget_allocators();
+    leave_signals();
+  }
+  torch::leave();
+  g_is_entered = g_entered = false;
+  g_sampler_is_started.store(false, std::memory_order_relaxed);
 }
 
 }  // namespace torchprof::inject
@@ -404,6 +444,9 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
   };
   static Slot slots312[] = {{3, 2}, {}};
   static Slot slots313[] = {{3, 2}, {4, 1}, {}};
+  static torchprof::python::MethodDef methods[] = {
+      {"attach", reinterpret_cast<void*>(torchprof::inject::attach_from_python), torchprof::python::kMethO, nullptr},
+      {}};
   // PyModuleDef, stable ABI: {PyModuleDef_Base {PyObject, m_init, m_index, m_copy}, m_name, m_doc, m_size, m_methods,
   // m_slots, m_traverse, m_clear, m_free}
   static struct {
@@ -412,7 +455,7 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
     const char* name = "_torchprof";
     const char* doc = nullptr;
     torchprof::python::Size size = 0;
-    void* methods = nullptr;
+    torchprof::python::MethodDef* methods = nullptr;
     Slot* slots = nullptr;
     void* functions[3] = {};
   } definition;
@@ -423,6 +466,7 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
   torchprof::inject::enter();
   torchprof::inject::enter_other();
   const int minor = torchprof::python::api().minor;
+  definition.methods = methods;
   definition.slots = minor >= 13 ? slots313 : minor == 12 ? slots312 : nullptr;
   return init ? init(&definition) : nullptr;
 }

@@ -18,4 +18,8 @@ bool hook_start() noexcept;
 // Idempotent. With the GIL held.
 void enter() noexcept;
 
+// The other way round, with the GIL held and the window closed: what enter() has put into the interpreter is out of it
+// again, but for what somebody else has replaced since. Then enter() may be called again.
+void leave() noexcept;
+
 }  // namespace torchprof::inject

@@ -70,19 +70,29 @@ bool find_eval_breaker() noexcept {
 }  // namespace
 
 void keep_signals_harmless() noexcept {
-  static bool is_settled = false;
-  if (is_settled || api().minor != 11 || !api().current_thread) return;
+  static OnceATurn once;
+  if (once.is_done() || api().minor != 11 || !api().current_thread) return;
   const python::KeepError keep;
   const KeepErrno keep_errno;
   Object* module = api().dict_get(api().modules(), "_signal");  // borrowed
   if (!module) return;
-  is_settled = true;
+  once.done();
   if (!find_eval_breaker() || !put_behind(module, "signal", python::kMethFastCall, &set_signal, g_signal))
     session::note_source("signals", SourceState::kFailed,
                          "a signal while the main thread waits in C may stop other threads: docs/limits.md, Python");
   else
     stand_behind(SIGINT);  // Python itself has set its handler
   api().error_clear();
+}
+
+void leave_signals() noexcept {
+  for (int number = 1; number < NSIG; ++number) {
+    struct sigaction action;
+    const Handler theirs = g_theirs[number].load(std::memory_order_relaxed);
+    if (!theirs || sigaction(number, nullptr, &action) != 0 || action.sa_handler != on_signal) continue;
+    action.sa_handler = theirs;
+    sigaction(number, &action, nullptr);
+  }
 }
 
 }  // namespace torchprof::inject

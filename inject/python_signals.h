@@ -16,5 +16,7 @@ namespace torchprof::inject {
 // Does nothing on other versions, and before the module "_signal" is there. May be called any number of times. With the
 // GIL held.
 void keep_signals_harmless() noexcept;
+// Python's own handlers stand alone again.
+void leave_signals() noexcept;
 
 }  // namespace torchprof::inject

@@ -12,6 +12,7 @@
 #include <cstdarg>
 
 #include "inject/imports.h"
+#include "inject/late/replaced.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/readable.h"
 #include "tracer/process/seal.h"
@@ -91,14 +92,16 @@ void find_seccomp() noexcept {
 }
 
 void reach_lookups() noexcept {
-  static std::atomic<bool> has_ctypes{false}, has_cffi{false};
-  const auto reach = [](const char* library, std::atomic<bool>& has) {
+  static std::atomic<int> ctypes_in{-1}, cffi_in{-1};  // the turn of the session in which it was reached
+  const auto reach = [](const char* library, std::atomic<int>& in) {
     const Redirect redirect = {"dlsym", reinterpret_cast<void*>(look_up)};
-    if (!has.load(std::memory_order_relaxed) && redirect_imports_of(library, &redirect, 1) > 0)
-      has.store(true, std::memory_order_relaxed);
+    const int turn = session::turn();
+    if (in.load(std::memory_order_relaxed) == turn || redirect_imports_of(library, &redirect, 1) == 0) return;
+    in.store(turn, std::memory_order_relaxed);
+    note_import(redirect.replacement, reinterpret_cast<void*>(&dlsym));
   };
-  reach("_ctypes.", has_ctypes);
-  reach("_cffi_backend.", has_cffi);
+  reach("_ctypes.", ctypes_in);
+  reach("_cffi_backend.", cffi_in);
 }
 
 bool must_be_quiet() noexcept { return t_is_quiet || seal::is_sealed(); }

@@ -14,7 +14,7 @@ says of GPUs, what torch.profiler says; calls, imports, threads and processes of
 Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first line says more:
 
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
-               ends foreign lifecycle limits manners no_room old_kernel other_roots
+               ends foreign late_library lifecycle limits manners no_room old_kernel other_roots
                seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings hosts interpreters torchrun tree workers
@@ -30,7 +30,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
-    window     which part of the run is captured, and what steps are outside of it: asked_steps auto busy_start
+    window     which part of the run is captured, and what steps are outside of it: asked_steps attach auto busy_start
                every_step flight_recorder last_steps long_job step_use window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice ci dataset diff
                files_of_others formats gpu_tables hostile_files html kept_runs merge operator_advice other_files

@@ -110,7 +110,7 @@ void answer(const ControlLine& line, AskedWindows::Taken taken, uint64_t step) n
   session::define_fact(key, text);
 }
 
-void after_fork_in_child() noexcept {
+void begin_anew() noexcept {
   State& s = g_state;
   s.looked_at = 0;
   s.size = s.taken = 0;

@@ -20,7 +20,7 @@ inline constexpr int kApartMs = 1000;  // between two looks
 bool look(bool at_once, Obey obey) noexcept;
 // Records the answer to a line, for whoever asked on any host: it came in this step.
 void answer(const ControlLine& line, AskedWindows::Taken taken, uint64_t step) noexcept;
-// Reads all of it again. While there is no other thread.
-void after_fork_in_child() noexcept;
+// Reads all of it again, perhaps in another run's directory. While the thread does not run.
+void begin_anew() noexcept;
 
 }  // namespace torchprof::window::control_reader

@@ -1,3 +1,4 @@
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -115,6 +116,96 @@ bool copy_inherited() noexcept {
   }
   if (newer != r.definitions.chunk) r.spool.release(newer);
   return true;
+}
+
+namespace {
+
+// Of the others each belongs to a turn: threads, windows, facts.
+bool outlives_turn(Kind kind) noexcept {
+  switch (kind) {
+    case Kind::StringDef:
+    case Kind::FunctionDef:
+    case Kind::LinesDef:
+    case Kind::CallSiteDef:
+    case Kind::ObjectDef:
+    case Kind::ObjectDetailDef:
+    case Kind::GpuDeviceDef:
+    case Kind::GpuContextDef:
+    case Kind::NativeObjectDef:
+    case Kind::NativeFrameDef:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Calls use(record, bytes) for each of them, until it is false.
+template <class Use>
+bool each_record(const std::byte* records, size_t bytes, Use use) noexcept {
+  for (size_t at = 0; at + sizeof(RecordHeader) <= bytes;) {
+    RecordHeader header;
+    memcpy(&header, records + at, sizeof(header));
+    if (header.words() == 0 || at + header.bytes() > bytes) return false;
+    if (outlives_turn(header.kind()) && !use(records + at, header.bytes())) return false;
+    at += header.bytes();
+  }
+  return true;
+}
+
+std::byte* map_memory(size_t bytes) noexcept {
+  void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return memory == MAP_FAILED ? nullptr : static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+bool keep_definitions() noexcept {
+  Recorder& r = recorder();
+  const Definitions& d = r.definitions;
+  if (d.sequence == 0) return true;
+  // They are found from the newest chunk backwards.
+  const size_t room = size_t{d.sequence} * kChunkCapacity;
+  std::byte* const all = map_memory(room);
+  if (!all) return false;
+  size_t begin = room;
+  uint64_t offset = d.offset;
+  bool is_whole = true;
+  for (uint32_t sequence = d.sequence; is_whole && sequence-- > 0;) {
+    ChunkHeader header;
+    is_whole = r.spool.file().read(offset, &header, sizeof(header)) && header.sequence == sequence;
+    const uint32_t bytes = std::min(header.committed.load(std::memory_order_relaxed), kChunkCapacity);
+    begin -= is_whole ? bytes : 0;
+    is_whole = is_whole && r.spool.file().read(offset + sizeof(header), all + begin, bytes);
+    offset = header.previous;
+  }
+  size_t kept = 0;
+  is_whole = is_whole && each_record(all + begin, room - begin, [&kept](const std::byte*, size_t bytes) noexcept {
+               kept += bytes;
+               return true;
+             });
+  std::byte* const records = is_whole && kept > 0 ? map_memory(kept) : nullptr;
+  if (records) {
+    if (r.earlier.records) munmap(r.earlier.records, r.earlier.bytes);
+    r.earlier = {records, 0};
+    each_record(all + begin, room - begin, [&r](const std::byte* record, size_t bytes) noexcept {
+      memcpy(r.earlier.records + r.earlier.bytes, record, bytes);
+      r.earlier.bytes += bytes;
+      return true;
+    });
+  }
+  munmap(all, room);
+  return is_whole && (records || kept == 0);
+}
+
+bool copy_earlier() noexcept {
+  const EarlierDefinitions& from = recorder().earlier;
+  return each_record(from.records, from.bytes, [](const std::byte* record, size_t bytes) noexcept {
+    std::byte* const at = begin_definition(bytes);
+    if (!at) return false;
+    memcpy(at, record, bytes);
+    commit_definition(bytes);
+    return true;
+  });
 }
 
 namespace detail {

@@ -53,8 +53,15 @@ struct RecordedCounts {
   std::atomic<void (*)() noexcept> reached{nullptr};
 };
 
+// The definitions of the turns before this one that ids refer to; memory of our own.
+struct EarlierDefinitions {
+  std::byte* records = nullptr;
+  size_t bytes = 0;
+};
+
 struct Recorder {
   std::atomic<State> state{State::kOff};
+  std::atomic<uint16_t> turn{0};
   pid_t pid = 0;
   Config config;
   char directory[PATH_MAX] = "";  // RUN/spool
@@ -80,6 +87,8 @@ struct Recorder {
   Definitions inherited;
   SpoolFile parent_file;
   char forked_from[SpoolWriter::kNameSize] = "";
+  EarlierDefinitions earlier;
+  bool has_lost_definitions = false;  // of an earlier turn
   // Set in a forked child whose parent had stopped or could not begin: it records nothing, and its first event is noted
   // in the file `uncaptured`.
   bool is_uncaptured = false;
@@ -126,6 +135,11 @@ inline StringId intern_locked(std::string_view text) noexcept {
   return entry ? entry->id : StringId{};
 }
 void write_note(const Note& note) noexcept;
+
+// At the end of a turn: keeps what ids refer to. False: the spool cannot be read, or there is no memory.
+bool keep_definitions() noexcept;
+// In a later turn, once its spool is open. False: the spool is full.
+bool copy_earlier() noexcept;
 
 // In a forked child, once its spool is open: its definitions begin as a copy of the parent's, so that ids which are
 // kept in the program (of a code object, an nn.Module) and in the table of names still mean the same.

@@ -83,6 +83,7 @@ bool open_spool_locked() noexcept {
   uncaptured::reserve(r.directory);
   r.definitions = Definitions{};
   r.state.store(State::kCapturing, std::memory_order_relaxed);
+  if (r.earlier.bytes != 0 && !r.inherits && !copy_earlier()) stop(State::kFailed);
   if (r.inherits && !copy_inherited()) {
     warn_once(Cause::kOutput, "process %d cannot read its parent's spool after fork: nothing of it is recorded",
               static_cast<int>(getpid()));
@@ -107,20 +108,28 @@ void define_thread_locked(ThreadBuffer& buffer) noexcept {
     define(ThreadHandleDef{{}, buffer.track, static_cast<uint32_t>(pthread_self())});
 }
 
+// What it has beside its chunks.
+void forget(ThreadBuffer& buffer) noexcept {
+  if (buffer.open) seal::unmap(buffer.open, sizeof(OpenSpans));
+  buffer.sources.unmap();
+}
+
 // pthread runs this when a thread ends, except for the main thread that returns from main, and after _exit.
 void on_thread_end(void* value) noexcept {
   auto* buffer = static_cast<ThreadBuffer*>(value);
   const KeepErrno keep;
   // It is left over from the parent of a fork: not ours.
   if (buffer != t_buffer) return;
-  if (detail::g_live.load(std::memory_order_relaxed) && buffer->append<ThreadEnd>(now())) buffer->commit();
+  const uint32_t live = detail::g_live.load(std::memory_order_relaxed);
+  if (live && turn_of(live) == turn_of(buffer->live) && buffer->append<ThreadEnd>(now())) buffer->commit();
   t_buffer = nullptr;  // an event in a later destructor begins a new track
   SpoolWriter& spool = recorder().spool;
-  if (buffer->chunk && recorder().counts_events) count_events(*buffer);
-  if (buffer->chunk) spool.release(buffer->chunk);
-  spool.release(buffer->run);
-  if (buffer->open) seal::unmap(buffer->open, sizeof(OpenSpans));
-  buffer->sources.unmap();
+  if (turn_of(buffer->live) == turn()) {
+    if (buffer->chunk && recorder().counts_events) count_events(*buffer);
+    if (buffer->chunk) spool.release(buffer->chunk);
+    spool.release(buffer->run);
+  }
+  forget(*buffer);
   seal::unmap(buffer, sizeof(ThreadBuffer));
 }
 
@@ -160,7 +169,7 @@ void after_fork_in_child() noexcept {
   if (r.is_uncaptured) {
     // The child's first event notes it; a child that is about to exec has no event.
     r.state.store(State::kArmed, std::memory_order_relaxed);
-    detail::g_live.store(1, std::memory_order_relaxed);
+    detail::g_live.store(live_of(turn(), 1), std::memory_order_relaxed);
     return;
   }
   if (of_parent != State::kCapturing) return;
@@ -222,7 +231,7 @@ void* new_buffer_memory() noexcept {
 
 namespace detail {
 
-std::atomic<uint16_t> g_live{0};
+std::atomic<uint32_t> g_live{0};
 ClockSource g_clock = ClockSource::kMonotonic;
 StringTable* g_strings = nullptr;
 
@@ -234,21 +243,24 @@ ThreadBuffer* attach() noexcept {
     if (r.spool.is_open()) r.spool.lost(LossCause::kSeccomp);
     return nullptr;
   }
-  void* memory = new_buffer_memory();
+  // One of an earlier turn stays where it is: its thread may be in the midst of an event.
+  ThreadBuffer* const old = t_buffer;
+  if (old) forget(*old);
+  void* memory = old ? old : new_buffer_memory();
   if (!memory) return nullptr;
   auto* buffer = new (memory) ThreadBuffer;
   buffer->tid = static_cast<uint32_t>(syscall(SYS_gettid));
   {
     const Lock lock(recorder().lock);
     if (!open_spool_locked()) {
-      munmap(memory, sizeof(ThreadBuffer));
+      if (!old) munmap(memory, sizeof(ThreadBuffer));
       return nullptr;
     }
     buffer->track = {r.next_track.fetch_add(1, std::memory_order_relaxed) + 1};
     define_thread_locked(*buffer);
   }
-  const uint16_t window = g_live.load(std::memory_order_relaxed);
-  buffer->window = window ? window : kBetweenWindows;
+  const uint32_t live = g_live.load(std::memory_order_relaxed);
+  buffer->live = live ? live : live_of(turn(), kBetweenWindows);
   pthread_setspecific(r.thread_end, buffer);
   t_buffer = buffer;
   return buffer;
@@ -258,16 +270,19 @@ ThreadBuffer* attach() noexcept {
 ThreadBuffer* first_in_window() noexcept {
   ThreadBuffer* const buffer = t_buffer;
   if (!buffer) return attach();
-  const uint16_t window = g_live.load(std::memory_order_relaxed);
-  if (!window) return nullptr;
-  buffer->begin_window(window);
+  const uint32_t live = g_live.load(std::memory_order_relaxed);
+  if (!live) return nullptr;
+  if (turn_of(buffer->live) != turn_of(live)) return attach();
+  buffer->begin_window(live);
   return buffer;
 }
 
 }  // namespace detail
 
 void arm(const Config& config, const char* output) noexcept {
-  Recorder& r = *new (g_recorder) Recorder;
+  const bool is_first = !detail::g_strings;
+  Recorder& r = is_first ? *new (g_recorder) Recorder : recorder();
+  const Lock lock(r.lock);
   r.config = config;
   r.pid = getpid();
   snprintf(r.directory, sizeof(r.directory), "%s/spool", output);
@@ -277,8 +292,8 @@ void arm(const Config& config, const char* output) noexcept {
   r.is_launched = made_by_launcher(output);
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;
-  if (pthread_key_create(&r.thread_end, on_thread_end) != 0 ||
-      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0) {
+  if (is_first && (pthread_key_create(&r.thread_end, on_thread_end) != 0 ||
+                   pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) != 0)) {
     warn_once(Cause::kThread, "no thread key left: nothing is recorded, the program goes on");
     r.state.store(State::kFailed, std::memory_order_relaxed);
     return;
@@ -286,14 +301,43 @@ void arm(const Config& config, const char* output) noexcept {
   spool_fault::at_loss(stop_after_fault);
   r.state.store(State::kArmed, std::memory_order_relaxed);
   // Pairs with the load in current_buffer(): the recorder and the clock are there.
-  detail::g_live.store(1, std::memory_order_release);
+  detail::g_live.store(live_of(turn(), 1), std::memory_order_release);
 }
+
+// With the lock, as all that asks for a turn's own things: a child after fork has them from its parent.
+void disarm() noexcept {
+  const KeepErrno keep;
+  Recorder& r = recorder();
+  if (state() == State::kOff) return;
+  const Lock lock(r.lock);
+  detail::g_live.store(0, std::memory_order_relaxed);
+  r.state.store(State::kOff, std::memory_order_relaxed);
+  r.turn.fetch_add(1, std::memory_order_relaxed);
+  if (r.spool.is_open()) {
+    r.has_lost_definitions = !keep_definitions() || r.has_lost_definitions;
+    r.spool.finish();
+    r.spool.close();
+  }
+  r.definitions = Definitions{};
+  r.steps = StepChunks{};
+  r.counts_events = false;
+  r.recorded.all.store(0, std::memory_order_relaxed);
+  for (auto& window : r.recorded.windows) window.store(0, std::memory_order_relaxed);
+  r.next_track.store(0, std::memory_order_relaxed);
+  r.note_count = 0;
+  r.interpreter = {};
+  r.inherits = r.is_uncaptured = false;
+  r.parent_file.let_go();
+  r.forked_from[0] = 0;
+}
+
+bool can_arm() noexcept { return !detail::g_strings || (state() == State::kOff && !recorder().has_lost_definitions); }
 
 ThreadBuffer* delivery_buffer() noexcept {
   const State now = state();
   if (now != State::kArmed && now != State::kCapturing) return nullptr;
   if (ThreadBuffer* const buffer = current_buffer()) return buffer;
-  return t_buffer ? t_buffer : detail::attach();
+  return t_buffer && turn_of(t_buffer->live) == turn() ? t_buffer : detail::attach();
 }
 
 void pause() noexcept { detail::g_live.store(0, std::memory_order_relaxed); }
@@ -302,7 +346,7 @@ void resume(uint16_t window) noexcept {
   const State now = state();
   if (now != State::kArmed && now != State::kCapturing) return;
   // Pairs with the load in current_buffer(): the number of the window is there.
-  detail::g_live.store(window, std::memory_order_release);
+  detail::g_live.store(live_of(turn(), window), std::memory_order_release);
 }
 
 bool open_spool() noexcept {
@@ -341,6 +385,7 @@ bool holds_file() noexcept {
 }
 
 const Config& config() noexcept { return recorder().config; }
+uint16_t turn() noexcept { return recorder().turn.load(std::memory_order_relaxed); }
 State state() noexcept { return recorder().state.load(std::memory_order_relaxed); }
 
 bool seal(bool has_clock) noexcept {
@@ -399,8 +444,8 @@ bool writes_spool(const char* file) noexcept {
 
 }  // namespace session
 
-void ThreadBuffer::begin_window(uint16_t number) noexcept {
-  window = number;
+void ThreadBuffer::begin_window(uint32_t number) noexcept {
+  live = number;
   // What is left of the chunk is not written to: the next event finds no room, and takes a chunk of the new window.
   end = next;
   last_line = 0;
@@ -411,6 +456,9 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   session::Recorder& r = session::recorder();
   // In a sealed process a buffer without a chunk was wiped: this is a child that was made without our fork handler.
   if (!r.spool.is_open() || (seal::is_sealed() ? !chunk : !session::is_our_process())) return false;
+  const uint16_t turn = r.turn.load(std::memory_order_relaxed);
+  if (turn_of(live) != turn) return false;  // it was disarmed since
+  const uint16_t window = window_of(live);
   if (r.counts_events) {
     if (chunk) session::count_events(*this);
   } else if (r.config.keep == Keep::kLast && chunk) {
@@ -419,7 +467,7 @@ bool ThreadBuffer::renew(Ticks now) noexcept {
   ChunkHeader* fresh = r.spool.claim(ChunkKind::kEvents, track, sequence, now, chunk, run,
                                      r.counts_events && window != kBetweenWindows ? window : uint16_t{0});
   if (!fresh) {
-    session::stop(session::State::kStopped);
+    if (r.turn.load(std::memory_order_relaxed) == turn) session::stop(session::State::kStopped);
     return false;
   }
   chunk = fresh;

@@ -3,6 +3,9 @@
 //     off -> armed -> capturing -> stopped     armed: ready to record; the first event opens the spool
 //                  \-> failed                  stopped, failed: for good; the program goes on
 //
+// A process to which somebody attaches is armed and disarmed any number of times; each is a turn, with a spool of its
+// own. Ids go on from turn to turn: a later spool begins with the definitions of those before it.
+//
 // Threads: everything may be called from any thread unless it says otherwise. What is not hot takes the recorder's
 // lock, and calls nothing under it that could call back into the program.
 // Fork: the child is armed again, with the parent's definitions: its next event opens a spool of its own. vfork and
@@ -27,7 +30,7 @@ namespace torchprof::session {
 enum class State : uint8_t { kOff, kArmed, kCapturing, kStopped, kFailed };
 
 namespace detail {
-extern std::atomic<uint16_t> g_live;  // armed or capturing: the number of the window, never 0 (resume)
+extern std::atomic<uint32_t> g_live;  // armed or capturing: the turn, and the number of the window (resume); 0: not
 extern ClockSource g_clock;
 extern StringTable* g_strings;
 ThreadBuffer* attach() noexcept;
@@ -35,8 +38,16 @@ ThreadBuffer* first_in_window() noexcept;
 const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noexcept;
 }  // namespace detail
 
-// off -> armed. `output` is the run directory, absolute. Once, from one thread. Opens nothing.
+// off -> armed. `output` is the run directory, absolute. From one thread at a time. Opens nothing.
 void arm(const Config& config, const char* output) noexcept;
+// -> off: the spool is complete and no longer mapped, and nothing is recorded until the next arm(). Windows are closed
+// and threads of ours that record have ended. Threads of the program may be in the midst of an event: what they still
+// write goes nowhere.
+void disarm() noexcept;
+// Whether arm() may be called: it is off, and nothing that ids refer to was lost in an earlier turn.
+bool can_arm() noexcept;
+// How often it was armed, from 1, modulo 65536.
+uint16_t turn() noexcept;
 const Config& config() noexcept;
 State state() noexcept;
 // The last orderly moment of the process.
@@ -69,11 +80,11 @@ inline ClockSource clock_source() noexcept { return detail::g_clock; }
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {
   // Pairs with the releases in arm() and resume(): the recorder is made, and the window has its number.
-  const uint16_t window = detail::g_live.load(std::memory_order_acquire);
+  const uint32_t live = detail::g_live.load(std::memory_order_acquire);
   ThreadBuffer* const buffer = t_buffer;
-  if (buffer && buffer->window == window) [[likely]]
+  if (buffer && buffer->live == live) [[likely]]
     return buffer;
-  return window ? detail::first_in_window() : nullptr;
+  return live ? detail::first_in_window() : nullptr;
 }
 
 // The same for events that are delivered after they happened: also between windows.

@@ -26,15 +26,20 @@ namespace torchprof {
 // Of a buffer that was made between windows: no window has this number.
 inline constexpr uint16_t kBetweenWindows = UINT16_MAX;
 
+// What a buffer is of: the turn of the session (one for each time that it was armed; modulo 65536) and the window.
+inline constexpr uint32_t live_of(uint16_t turn, uint16_t window) noexcept { return uint32_t{turn} << 16 | window; }
+inline constexpr uint16_t turn_of(uint32_t live) noexcept { return static_cast<uint16_t>(live >> 16); }
+inline constexpr uint16_t window_of(uint32_t live) noexcept { return static_cast<uint16_t>(live); }
+
 struct ThreadBuffer {
   std::byte* next = nullptr;  // where the next record goes; equal to `end` when there is no chunk
   std::byte* end = nullptr;
   uint64_t base = 0;  // ticks that record times count from
   ChunkHeader* chunk = nullptr;
-  uint32_t pending = 0;  // bytes of the record that append() began
+  uint16_t pending = 0;  // bytes of the record that append() began
   // What short records of this chunk build on (spool/record.h); nothing at its beginning.
-  bool has_total = false;             // it has a Memory record with totals
-  uint16_t window = kBetweenWindows;  // the chunk's window (session::resume)
+  bool has_total = false;           // it has a Memory record with totals
+  uint32_t live = kBetweenWindows;  // the chunk's turn and window (session::resume)
   LastOp last_op;
   uint64_t last_line = 0;  // the last ShortLine of this chunk; 0: there is none
   SourceMemory sources;
@@ -49,7 +54,7 @@ struct ThreadBuffer {
   // Begins a record at time `now`; the caller fills it and commits. nullptr: nothing can be recorded any more.
   template <class R>
   R* append(Ticks now) noexcept {
-    static_assert(sizeof(R) % 8 == 0 && !is_definition(kKindOf<R>));
+    static_assert(sizeof(R) % 8 == 0 && sizeof(R) <= UINT16_MAX && !is_definition(kKindOf<R>));
     uint64_t time = now.value - base;
     if (static_cast<size_t>(end - next) < sizeof(R) || time > RecordHeader::kMaxTime) [[unlikely]] {
       if (!renew(now)) return nullptr;
@@ -89,7 +94,7 @@ struct ThreadBuffer {
   }
 
   // The next event begins a new chunk, of this window. A record that append() has begun must be committed before.
-  void begin_window(uint16_t number) noexcept;
+  void begin_window(uint32_t live) noexcept;
 
   void commit() noexcept {
     next += pending;

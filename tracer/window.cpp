@@ -20,7 +20,7 @@
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
 #include "tracer/step_borders.h"
-#include "tracer/window_borders.h"
+#include "tracer/window_state.h"
 #include "tracer/window_thread.h"
 
 namespace torchprof::window {
@@ -40,33 +40,6 @@ constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 constexpr std::string_view kOptimizer = "Optimizer.";  // step() and zero_grad(), torch/optim/optimizer.py
 constexpr uint32_t kMostWindows = 60'000;              // their numbers fit into a chunk's header
 
-// How long a step lasts until the stacks are stated: sooner where it is long for a step.
-constexpr int64_t kFirstStacks = 10'000'000'000, kEarliestStacks = 2'000'000'000;
-constexpr int64_t kLongForAStep = 8;  // times the step before it
-
-struct State {
-  WindowSpec spec;
-  pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // of the rest, but for the atomics
-  WindowBorders borders;
-  uint64_t step = 0;  // at its begin
-  Ticks begin;
-  WindowReason reason{};
-  int64_t closed_at = 0;    // ns, CLOCK_MONOTONIC
-  Ticks left_at;            // when the child was forked in a window of the parent that it does not have; 0: it was not
-  bool is_used_up = false;  // there are no more numbers of windows
-  bool must_leave = false;  // the sources still have to be switched off because of that
-  int64_t process_start = 0;           // ns, CLOCK_MONOTONIC
-  Ticks latest;                        // of the borders that have passed
-  std::atomic<uint64_t> entered{0};    // how often the range was entered
-  std::atomic<uint64_t> range_key{0};  // of the range that is to keep the window open; 0: none
-  uint64_t holder = 0;                 // key of the range for which the window was opened
-  bool is_our_thread = false;          // that has the lock
-  AskedWindows asked;
-  bool is_cut = false;                 // a window was opened or closed by hand in the midst of the current step
-  int64_t last_border = 0;             // ns, CLOCK_MONOTONIC: when a step ended; the start of the process before that
-  int64_t last_lasted = 0;             // ns, of the step that ended then; 0: not known
-  int64_t next_stacks = kFirstStacks;  // ns after last_border at which the stacks are stated, if no step ends before
-};
 constinit State g_state{};
 void at_step(uint64_t step, const WindowBorders::Border& border) noexcept;
 void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept;
@@ -378,7 +351,9 @@ bool obey(const ControlLine& line) noexcept {
   return true;
 }
 
-constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_stacks, obey};
+uint64_t steps() noexcept { return g_steps.current(); }
+
+constexpr Door kDoor = {set, is_open_or_left, describe, elapsed, tick, state_stacks, obey, steps};
 
 void needs_thread() noexcept {
   if (!start_thread(g_state.spec, session::config().window, kDoor))
@@ -416,13 +391,20 @@ constexpr Shutter kShutter = {
 
 void start(const Config& config) noexcept {
   State& s = g_state;
+  if (s.is_left) {
+    s.begin_anew();
+    g_steps.forget();
+    detail::g_number.store(0, std::memory_order_relaxed);
+    detail::g_is_open.store(true, std::memory_order_relaxed);
+  }
   s.process_start = clock::read_ns(CLOCK_MONOTONIC);
   char why[256];
   if (!parse_window(config.window, s.spec, why, sizeof(why))) return;
   // The last part of a run is no matter of windows.
   if (s.spec.kind == SpecKind::kAuto && config.keep == Keep::kLast) s.spec = {};
   if (s.spec.kind == SpecKind::kAll) return;
-  pthread_atfork(nullptr, nullptr, window_after_fork);
+  static bool follows_forks = false;
+  if (!std::exchange(follows_forks, true)) pthread_atfork(nullptr, nullptr, window_after_fork);
   if (s.spec.kind == SpecKind::kAuto) {
     s.begin = session::now();
     s.reason = WindowReason::kStart;
@@ -440,6 +422,26 @@ void start(const Config& config) noexcept {
   session::pause();
   if ((s.spec.kind == SpecKind::kSteps || s.spec.kind == SpecKind::kTime) && s.spec.holds(0)) open(0);
 }
+
+bool leave_process() noexcept {
+  State& s = g_state;
+  const Change change;
+  if (!change) return false;
+  const OurThread ours;
+  detail::g_sees_annotations = detail::g_sees_ranges = false;
+  if (s.spec.kind != SpecKind::kAll) close_window();
+  if (s.must_leave || is_open()) {
+    detail::g_is_open.store(false, std::memory_order_relaxed);
+    session::pause();
+    leave();
+  }
+  s.must_leave = false;
+  s.spec = {};
+  s.is_left = true;
+  return true;
+}
+
+bool open_door() noexcept { return start_thread(g_state.spec, session::config().window, kDoor); }
 
 void add_source(const Source& source) noexcept {
   if (g_source_count < kMostSources) g_sources[g_source_count++] = source;

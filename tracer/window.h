@@ -72,8 +72,13 @@ struct Interpreter {
 };
 void set_interpreter(const Interpreter& interpreter) noexcept;
 
-// Once, right after session::arm(). Without a window of its own ("all") it is open for good.
+// Right after session::arm(), once in each turn. Without a window of its own ("all") it is open for good.
 void start(const Config& config) noexcept;
+// Before session::disarm(), on the thread of ours: closes the window, and no border opens one until start(). False: a
+// thread changes the window just now.
+bool leave_process() noexcept;
+// The thread of ours runs in any case: somebody who attached commands it. False: it cannot be started.
+bool open_door() noexcept;
 // There is something to record in this process: opens its spool, so that the run knows of it.
 void announce() noexcept;
 

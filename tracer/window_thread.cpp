@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 #include "tracer/control_reader.h"
 #include "tracer/process/descriptors.h"
@@ -21,6 +22,7 @@
 #include "tracer/process/own_thread.h"
 #include "tracer/process/seal.h"
 #include "tracer/session.h"
+#include "tracer/window.h"
 
 namespace torchprof::window {
 namespace {
@@ -35,6 +37,10 @@ struct Shared {
   const Door* door = nullptr;
   int wake = -1;  // eventfd: the signal has come
   int socket = -1;
+  bool (*leave)() noexcept = nullptr;
+  bool has_left = false;
+  int signal = 0;  // of the window; 0: it has none
+  struct sigaction before {};
 };
 Shared g_shared;
 
@@ -106,6 +112,17 @@ void obey(char* command, char* answer, size_t size) noexcept {
       return;
     }
   }
+  if (strcmp(command, "progress") == 0) {
+    const bool is_open = g_shared.door->is_open();
+    snprintf(answer, size, "ok: %u %s %llu", number(), is_open ? "open" : "closed",
+             static_cast<unsigned long long>(g_shared.door->steps()));
+    return;
+  }
+  if (strcmp(command, "detach") == 0 && g_shared.leave) {
+    g_shared.has_left = g_shared.leave();
+    snprintf(answer, size, g_shared.has_left ? "ok: detached" : "error: its window cannot be closed now");
+    return;
+  }
   const bool starts = strcmp(command, "start") == 0, stops = strcmp(command, "stop") == 0;
   const bool states = strcmp(command, "stacks") == 0, reads = strcmp(command, "control") == 0;
   if (!starts && !stops && !states && !reads && strcmp(command, "status") != 0) {
@@ -129,6 +146,17 @@ void obey(char* command, char* answer, size_t size) noexcept {
   g_shared.door->describe(answer + used, size - used);
 }
 
+// Nobody else uses them: wake_thread() is called in the midst of events alone.
+void close_door() noexcept {
+  Shared& s = g_shared;
+  for (int* const fd : {&s.wake, &s.socket})
+    if (const int open = std::exchange(*fd, -1); open >= 0) close(open);
+  struct sigaction now {};
+  if (s.signal != 0 && sigaction(s.signal, nullptr, &now) == 0 && now.sa_handler == on_signal)
+    sigaction(s.signal, &s.before, nullptr);
+  s.door = nullptr;
+}
+
 void serve(int client) noexcept {
   char line[64 + NAME_MAX] = "";
   size_t length = 0;
@@ -144,6 +172,8 @@ void serve(int client) noexcept {
   *end = 0;
   char answer[512];
   obey(line, answer, sizeof(answer) - 1);
+  // Before it is known: who knows it may attach again at once.
+  if (g_shared.has_left) close_door();
   strcat(answer, "\n");
   [[maybe_unused]] const ssize_t sent = send(client, answer, strlen(answer), MSG_NOSIGNAL);
 }
@@ -171,11 +201,14 @@ void run() noexcept {
     if (client < 0) continue;
     if (may_command(client)) serve(client);
     close(client);
+    if (std::exchange(g_shared.has_left, false)) return;
   }
 }
 
 bool start_own_thread() noexcept {
   Shared& s = g_shared;
+  g_thread.end();  // it has left: this is no more than a join
+  control_reader::begin_anew();
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = listen_for_commands();
   if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
@@ -188,7 +221,6 @@ void thread_after_fork() noexcept {
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
-  control_reader::after_fork_in_child();
   start_own_thread();
 }
 
@@ -201,18 +233,24 @@ void follow_forks() noexcept {
 }
 
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept {
-  if (g_shared.door) return true;
-  g_shared = {&spec, name, &door};
+  Shared& s = g_shared;
+  if (s.door) return true;
+  s.spec = &spec;
+  s.name = name;
+  s.door = &door;
   if (!start_own_thread()) return false;
   follow_forks();
-  if (spec.kind == SpecKind::kSignal) {
+  s.signal = spec.kind == SpecKind::kSignal ? spec.signal : 0;
+  if (s.signal != 0) {
     struct sigaction action {};
     action.sa_handler = on_signal;
     action.sa_flags = SA_RESTART;
-    sigaction(spec.signal, &action, nullptr);
+    sigaction(s.signal, &action, &s.before);
   }
   return true;
 }
+
+void when_told_to_leave(bool (*leave)() noexcept) noexcept { g_shared.leave = leave; }
 
 void wake_thread() noexcept {
   const KeepErrno keep;

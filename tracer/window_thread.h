@@ -11,6 +11,8 @@
 //     control          reads RUN/spool/control at once (control_reader.h), as it does once a second where the window is
 //                      `manual` or `auto`
 //     stacks           records the Python stacks of all threads, for `torchprof where`
+//     progress         -> "ok: WINDOW open|closed STEPS": the number of the latest window, and of steps that have ended
+//     detach           leaves the process (when_told_to_leave), and ends
 //     each may be followed by a space and the file name of a spool: only the process that writes it obeys, since its
 //     process id may be another's by now, or on another machine
 //     -> "ok: open, window 2" | "ok: closed, 2 windows so far" | "error: ..."
@@ -33,6 +35,7 @@ struct Door {
   int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
   void (*state_stacks)() noexcept;
   bool (*obey)(const ControlLine& line) noexcept;  // false: not now, try again
+  uint64_t (*steps)() noexcept;  // that have ended, where they are seen
 };
 
 // Milliseconds to wait while somebody else opens or closes the window.
@@ -42,9 +45,13 @@ inline constexpr int kRetryMs = 5;
 // an event; otherwise start_thread() does it.
 void follow_forks() noexcept;
 
-// Once, for a window of time, signal, manual or auto; `spec` and `door` must stay where they are. False: no thread
-// could be started.
+// For a window of time, signal, manual or auto, and where somebody attached; `spec` and `door` must stay where they
+// are. False: no thread could be started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
+
+// What `detach` does, on the thread; false: not now. Without it the command is refused. The thread then ends, its
+// descriptors are closed, and start_thread() may be called again.
+void when_told_to_leave(bool (*leave)() noexcept) noexcept;
 
 // The thread calls tick() at once. Any thread, in the midst of an event; nothing where it does not run.
 void wake_thread() noexcept;

@@ -34,24 +34,6 @@ std::string meant_by(const Setting& setting, const std::string& value) {
   return "";
 }
 
-void add_settings(CLI::App& app, RunOptions& options) {
-  for (const Setting& setting : settings()) {
-    std::string names = setting.option;
-    if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
-    const auto set = [&options, &setting](const std::string& value) {
-      ErrorText error;
-      if (!assign(options.config, setting, value.c_str(), setting.option, error))
-        throw Error(error.text + meant_by(setting, value));
-      if (std::string_view(setting.option) == "--output") options.output_named = true;
-    };
-    if (setting.is_flag)
-      app.add_flag_callback(
-          names, [set] { set("1"); }, setting.meaning);
-    else
-      app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
-  }
-}
-
 // What `ctl` is to do. Returns what is wrong with it; empty: nothing.
 std::string take_command(const std::string& command, CtlOptions& options) {
   if (command == "start" || command == "stop" || command == "status") return "";
@@ -136,7 +118,23 @@ std::string report_footer() {
 
 }  // namespace
 
-namespace {
+void add_settings(CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set) {
+  for (const Setting& setting : settings()) {
+    std::string names = setting.option;
+    if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
+    const auto set = [&config, &setting, was_set](const std::string& value) {
+      ErrorText error;
+      if (!assign(config, setting, value.c_str(), setting.option, error))
+        throw Error(error.text + meant_by(setting, value));
+      was_set(setting);
+    };
+    if (setting.is_flag)
+      app.add_flag_callback(
+          names, [set] { set("1"); }, setting.meaning);
+    else
+      app.add_option_function<std::string>(names, set, setting.meaning)->type_name(setting.value);
+  }
+}
 
 void add_step(CLI::App& app, std::string& step) {
   app.add_option("--step", step,
@@ -146,14 +144,14 @@ void add_step(CLI::App& app, std::string& step) {
       ->check([](const std::string& value) { return value.empty() ? "needs a name" : ""; });
 }
 
-}  // namespace
-
 RunOptions parse_run(const Arguments& arguments) {
   RunOptions options;
   Parser parser("run", "[OPTIONS] [--] COMMAND [ARG...]", "Profiles a command and everything that it starts.");
   CLI::App& app = parser.app();
   app.prefix_command();
-  add_settings(app, options);
+  add_settings(app, options.config, [&options](const Setting& setting) {
+    if (std::string_view(setting.option) == "--output") options.output_named = true;
+  });
   add_step(app, options.step);
   add_align(app, options.align);
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
@@ -295,20 +293,22 @@ ExportOptions parse_export(const Arguments& arguments) {
   return options;
 }
 
-std::string parse_where(const Arguments& arguments) {
-  std::string target;
+WhereOptions parse_where(const Arguments& arguments) {
+  WhereOptions options;
   Parser parser(
-      "where", "PID|RUN",
+      "where", "PID|RUN [--no-attach]",
       "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
       "open, outermost first, since when, and the line of each Python function. The program is not stopped. Functions\n"
-      "that no event has told of, as in a hang outside of windows, have no time.");
+      "that no event has told of, as in a hang outside of windows, have no time. A process that is not being profiled\n"
+      "is attached to for a moment.");
   parser.app()
-      .add_option("PID|RUN", target,
-                  "a process that is being profiled, its `torchprof run`, a run directory, or a .spool")
+      .add_option("PID|RUN", options.target,
+                  "a process, the `torchprof run` of a command, a run directory, or a .spool")
       ->required()
       ->type_name("");
+  parser.app().add_flag("--no-attach", options.no_attach, "only what is being profiled already");
   parser.parse(arguments);
-  return target;
+  return options;
 }
 
 TopOptions parse_top(const Arguments& arguments) {
@@ -361,8 +361,10 @@ CtlOptions parse_ctl(const Arguments& arguments) {
 }
 
 Arguments parse_doctor(const Arguments& arguments) {
-  Parser parser("doctor", "[--] [COMMAND [ARG...]]",
-                "Says what would be captured here, what would not, and why. The exit status is 1 if nothing would.");
+  Parser parser(
+      "doctor", "[PID] | [--] [COMMAND [ARG...]]",
+      "Says what would be captured here, what would not, and why; or of a process that runs, whether it can be\n"
+      "attached to, and what helps. The exit status is 1 if nothing would be captured.");
   parser.app().prefix_command();
   parser.parse(arguments);
   return parser.command();

@@ -97,8 +97,23 @@ struct TopOptions {
   size_t seconds = 10;   // how long something counts where there are no windows
 };
 TopOptions parse_top(const Arguments& arguments);
-std::string parse_where(const Arguments& arguments);  // a process id, or what `report` takes
-Arguments parse_doctor(const Arguments& arguments);   // the command; may be empty
+struct WhereOptions {
+  std::string target;      // a process id, or what `report` takes
+  bool no_attach = false;  // only what is being profiled already
+};
+WhereOptions parse_where(const Arguments& arguments);
+
+struct AttachOptions {
+  Config config;              // its window is set
+  bool output_named = false;  // the command line names the run directory
+  bool window_named = false;  // the command line says for how long
+  bool children = false;      // what the process has started, too
+  bool all_ranks = false;     // every rank of its job on this machine
+  std::string step{};         // as in RunOptions
+  std::string target;         // a process id, or a run directory
+};
+AttachOptions parse_attach(const Arguments& arguments);
+Arguments parse_doctor(const Arguments& arguments);  // the command; may be empty
 
 // The formats in a --format list; "none" stands for no format.
 std::vector<const formats::Format*> formats_named(const char* list);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,10 @@ std::vector<std::string> split(const std::string& list, char at = ',');
 std::string whole_number(const std::string& value);
 // --align, of the subcommands that read runs of several machines.
 void add_align(CLI::App& app, std::string& align);
+
+// The options of `run`, one for each of settings(); `was_set` is called after each that the command line has.
+void add_settings(CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set);
+void add_step(CLI::App& app, std::string& step);  // --step
 
 // A CLI11 application for one subcommand, with messages of ours.
 class Parser {

@@ -72,10 +72,12 @@ fs::path spool_of_process(const std::string& target) {
   std::error_code ignored;
   if (!pid) return {};
   if (fs::path spool = spool_of(*pid); !spool.empty()) return spool;
-  const std::string name = "process " + std::to_string(*pid);
-  throw Error(fs::exists("/proc/" + std::to_string(*pid), ignored)
-                  ? name + " has recorded nothing, or its memory cannot be read by this user"
-                  : "there is no " + name);
+  throw Error(fs::exists("/proc/" + std::to_string(*pid), ignored) ? no_spool_of(*pid)
+                                                                   : "there is no process " + std::to_string(*pid));
+}
+
+std::string no_spool_of(uint32_t pid) {
+  return "process " + std::to_string(pid) + " has recorded nothing, or its memory cannot be read by this user";
 }
 
 Input find_input(const fs::path& path) {

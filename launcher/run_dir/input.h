@@ -30,6 +30,9 @@ std::string without_launcher(const std::string& target);
 // there is no such process, or it has no spool that can be seen.
 std::filesystem::path spool_of_process(const std::string& target);
 
+// What is said of a process that runs and has none.
+std::string no_spool_of(uint32_t pid);
+
 // Throws Error naming the path and what is wrong with it. Several traces are no error here: not everybody needs one.
 Input find_input(const std::filesystem::path& path);
 

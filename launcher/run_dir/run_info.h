@@ -7,6 +7,7 @@
 //     torchprof, command, directory, host, kernel, cpus, launcher (pid), start, start_ns (since 1970)
 //     step, align       of these options, if they were given
 //     environment       every TORCHPROF_*, LD_PRELOAD and PYTHONPATH, as the command got them
+//     attached          by `torchprof attach`: [pid], and command is that of the first; the end is when it was left
 //   at the end
 //     end, seconds, exit_status; or signal and signal_name
 //     oom_kills         if there were any

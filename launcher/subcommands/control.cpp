@@ -1,7 +1,10 @@
 #include "launcher/subcommands/control.h"
 
+#include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -16,10 +19,29 @@ namespace torchprof::launcher {
 
 using namespace std::chrono;
 
+namespace {
+
+// In the network namespace of the process, where its socket's name is, if we may; otherwise in ours.
+int socket_beside(uint32_t pid) {
+  constexpr int kKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
+  const std::string theirs = "/proc/" + std::to_string(pid) + "/ns/net";
+  struct stat a {
+  }, b{};
+  const bool is_other = stat(theirs.c_str(), &a) == 0 && stat("/proc/self/ns/net", &b) == 0 && a.st_ino != b.st_ino;
+  if (!is_other) return socket(AF_UNIX, kKind, 0);
+  const int there = open(theirs.c_str(), O_RDONLY | O_CLOEXEC), here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+  const bool has_moved = there >= 0 && here >= 0 && setns(there, CLONE_NEWNET) == 0;
+  const int fd = socket(AF_UNIX, kKind, 0);
+  if (has_moved) setns(here, CLONE_NEWNET);
+  for (const int each : {there, here})
+    if (each >= 0) close(each);
+  return fd;
+}
+
+}  // namespace
+
 ControlRequest::ControlRequest(uint32_t pid, std::string_view command, const std::string& spool, milliseconds patience)
-    : pid_(pid),
-      fd_(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-      deadline_(steady_clock::now() + patience) {
+    : pid_(pid), fd_(socket_beside(pid)), deadline_(steady_clock::now() + patience) {
   if (!connect_to(spool.empty() ? own_number(pid) : number_in(spool))) {
     text_ =
         "error: it does not listen: `ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, "

@@ -18,11 +18,16 @@
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "formats/trace/trace.h"
+#include "launcher/attach/remote_script.h"
+#include "launcher/attach/rights.h"
 #include "launcher/run/environment.h"
 #include "launcher/run/target.h"
+#include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/subcommands.h"
+#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/say.h"
 #include "tracer/spool/clock.h"
 
@@ -46,27 +51,6 @@ def work():
 work()
 )";
 
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::error_code error;
-    std::string pattern = fs::temp_directory_path(error) / "torchprof-doctor-XXXXXX";
-    if (error || !mkdtemp(pattern.data()))
-      throw Error(pattern + ": " + (error ? error.message() : std::strerror(errno)));
-    path_ = pattern;
-  }
-  ~TemporaryDirectory() {
-    std::error_code error;
-    fs::remove_all(path_, error);
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
-
 struct Trial {
   std::map<std::string, std::string> facts;  // what kTrial printed
   std::string last_line;                     // the last line that it printed, which has the cause if it failed
@@ -75,7 +59,7 @@ struct Trial {
 };
 
 Trial try_out(const fs::path& python, const Library& library, const Config& config) {
-  const TemporaryDirectory run;
+  const TemporaryDirectory run("torchprof-doctor-");
   fs::create_directory(run.path() / "spool");
   const std::vector<std::string> before = current_environment();
   std::vector<std::string> environment = with_variables(before, variables(before, library, config, run.path()));
@@ -236,10 +220,43 @@ bool examine(const std::string& command, const Library& library, const Config& c
   return describe_trial(python, trial);
 }
 
+// Whether it can be attached to.
+int examine_process(uint32_t pid) {
+  const Image image(pid);
+  const AttachTarget target = look_at_target_process(image);
+  std::string why = why_not(target);
+  if (!target.is_there) throw Error("process " + std::to_string(pid) + ": " + why);
+  std::string shown;
+  for (const std::string& argument : target.command) shown += (shown.empty() ? "" : " ") + argument;
+  line("process", std::to_string(pid) + ": " + formats::shorten(formats::printable(shown), 100));
+  line("rights", target.refused.empty() ? "its memory may be read and changed" : target.refused);
+  if (target.minor != 0) {
+    const RemoteScript script(image);
+    const bool by_script = target.minor >= 14 && !target.is_elsewhere;
+    if (by_script && why.empty()) why = script.why();
+    line("python", "3." + std::to_string(target.minor) +
+                       (by_script ? ": asked to run a script (PEP 768), nothing is stopped"
+                                  : ": one thread is stopped for less than a millisecond"));
+    line("torch", target.has_torch ? "loaded" : "not loaded: Python calls alone are recorded until it is");
+  }
+  line("files", target.is_elsewhere ? "another root or mount namespace (a container): it gets the library from us"
+                                    : "the library is where it can see it");
+  if (target.seccomp == 2)
+    line("seccomp", "a filter: if it kills for clone, mmap, openat or socket, attaching kills it (Docker's does not)");
+  const std::filesystem::path spool = spool_of(pid);
+  if (!spool.empty())
+    line("recorded", "into " + spool.parent_path().parent_path().string() + " already: `torchprof ctl " +
+                         std::to_string(pid) + " start` opens a window");
+  print(why.empty() ? "\nIt can be attached to.\n" : "\nIt cannot be attached to: " + why + ".\n");
+  return why.empty() ? 0 : 1;
+}
+
 }  // namespace
 
 int doctor(const Arguments& arguments) {
   const Arguments command = parse_doctor(arguments);
+  if (const auto pid = command.size() == 1 ? process_named(command.front()) : std::nullopt)
+    return examine_process(*pid);
   Config config;
   ErrorText error;
   if (!from_environment(config, error)) throw Error(error.text);

@@ -13,6 +13,7 @@
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/finish_run.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 #include "tracer/config/program_file.h"
@@ -25,7 +26,6 @@ namespace fs = std::filesystem;
 using namespace std::chrono_literals;
 
 constexpr auto kPatience = 3s;  // how long to wait for processes that outlive the command
-const std::string kStay = "the raw records stay in ";
 
 int print_variables(const std::vector<std::string>& variables) {
   for (const std::string& variable : variables) {
@@ -54,45 +54,6 @@ bool is_inside(const RunOptions& options, const std::vector<std::string>& enviro
   return !options.output_named && wanted_by_environment() && preloads(environment, library);
 }
 
-// Throws nothing, because nothing here may change how the command's end is reported.
-void finish(const RunDir& dir, const Info& info, const RunOptions& options, const Signals& signals) try {
-  const auto formats = formats_named(options.config.format);
-  try {
-    dir.write_info(info);
-  } catch (const Error& error) {  // a full disk, for instance; write_run() tries again and prints the summary
-    if (formats.empty()) complain(error.what());
-  }
-  if (formats.empty()) {
-    say(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
-        " --format kineto -o FILE` writes a trace");
-    return;
-  }
-  const auto frames = options.config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
-  const std::vector<fs::path> spools = dir.spools();
-  const bool is_any_written = !written(spools).empty();
-  const Written outcome = write_run_apart(dir, info, formats, frames, signals);
-  const bool writes_on = is_any_written || dir.spools() != spools;  // or one has begun since
-  Info written = dir.read_info();
-  if (!written.contains("end")) {
-    written = info;
-    add_roles_of_running(written);
-  }
-  say(oom_line(written) + still_running_lines(written));
-  if ((!outcome.is_complete || writes_on) && dir.spools().empty()) {
-    complain(outcome.trouble);
-  } else if (!outcome.is_complete || writes_on) {
-    std::string trouble = outcome.trouble;  // its last line says what becomes of the records
-    while (trouble.ends_with('\n')) trouble.pop_back();
-    complain((trouble.empty() ? "" : trouble + "; ") + kStay + dir.spool().string() + "; `torchprof export " +
-             dir.path().string() + "` writes the trace again");
-  } else if (spools.empty() || (options.config.discard && !options.config.keep_spool)) {
-    dir.remove_spools();
-  }
-} catch (const std::exception& error) {
-  complain(reason_of(error));
-  if (!dir.spools().empty()) complain(kStay + dir.spool().string());
-}
-
 // Of a run whose directory is not where it was. Throws nothing.
 void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info) try {
   say(oom_line(info) + still_running_lines(info));
@@ -118,20 +79,6 @@ void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {
 } catch (const std::exception& error) {
   complain(reason_of(error));
   complain("the earlier run lies in " + dir.earlier().string());
-}
-
-// One that failed is looked at, but what it should have become is compared with the run before it.
-// Throws nothing.
-void replace_earlier(RunDir& dir, bool has_failed) try {
-  if (has_failed && dir.is_earlier_worth() && dir.keep_last_good()) {
-    complain("the command failed: what it recorded is in " + dir.path().string() + ", and the run before it in " +
-             dir.last_good().string());
-    return;
-  }
-  dir.remove_earlier();
-  say(dir.path().string() + ": the earlier run in it was replaced");
-} catch (const std::exception& error) {
-  complain(reason_of(error));
 }
 
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
@@ -162,7 +109,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     keep_earlier(dir, info, !running.empty());
   } else {
     if (dir.has_earlier()) replace_earlier(dir, status != 0);
-    finish(dir, info, options, signals);
+    finish_run(dir, info, options.config, signals);
   }
   end_like(status);
 }

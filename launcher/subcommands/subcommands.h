@@ -19,6 +19,7 @@ std::span<const Subcommand> subcommands();
 const Subcommand& subcommand_named(const char* name);
 
 int run(const Arguments& arguments);
+int attach(const Arguments& arguments);
 int report(const Arguments& arguments);
 int export_(const Arguments& arguments);
 int merge(const Arguments& arguments);

@@ -4,7 +4,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "formats/gpu/kernel_names.h"
@@ -13,13 +16,16 @@
 #include "formats/io/median.h"
 #include "formats/io/text.h"
 #include "formats/trace/python_stacks.h"
+#include "launcher/run/environment.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/wall_clock.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/attachment.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
+#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -175,13 +181,55 @@ int print_stored(const std::string& target, const RunDir& run) {
   return 0;
 }
 
+// Attaches to a process for as long as the object lives, so that it says where its stacks are.
+class Visit {
+ public:
+  explicit Visit(uint32_t pid) : directory_("torchprof-where-") {
+    fs::create_directory(directory_.path() / "spool");
+    Config config;
+    config.python = PythonLevel::kModules;
+    config.ops = config.shapes = config.memory = config.flops = false;
+    config.gpu = GpuMode::kOff;
+    config.nvtx = NvtxMode::kOff;
+    config.sample = 0;
+    std::strcpy(config.window, "manual");
+    try {
+      attachment_ = std::make_unique<Attachment>(pid, find_library(), config, directory_.path());
+    } catch (const Error& error) {
+      const std::string why = error.what();
+      throw Error(no_spool_of(pid) + "; it cannot be attached to: " + why.substr(why.find(": ") + 2));
+    }
+  }
+  fs::path spool() const {
+    const auto spools = attachment_->spools();
+    if (spools.empty()) throw Error("process " + std::to_string(attachment_->pid()) + " has ended");
+    return spools.front();
+  }
+
+ private:
+  const TemporaryDirectory directory_;
+  std::unique_ptr<Attachment> attachment_;  // leaves before the directory goes
+};
+
+// Whether it has a spool, or there is no such process.
+bool is_recorded(uint32_t pid) {
+  std::error_code error;
+  return !spool_of(pid).empty() || !fs::exists("/proc/" + std::to_string(pid), error);
+}
+
 }  // namespace
 
 int where(const Arguments& arguments) {
-  const std::string target = without_launcher(parse_where(arguments));
+  const WhereOptions options = parse_where(arguments);
+  const std::string target = without_launcher(options.target);
   std::vector<fs::path> spools;
   bool is_over = false;  // a run whose command has ended: nobody asks for processes that ended in an orderly way
-  if (const fs::path spool = spool_of_process(target); !spool.empty()) {
+  std::optional<Visit> visit;
+  const auto pid = process_named(target);
+  if (pid && !options.no_attach && !is_recorded(*pid)) {
+    visit.emplace(*pid);
+    spools.push_back(visit->spool());
+  } else if (const fs::path spool = spool_of_process(target); !spool.empty()) {
     spools.push_back(spool);
   } else {
     const Input input = find_input(target);
@@ -204,6 +252,7 @@ int where(const Arguments& arguments) {
     if (is_over && process.clean_exit && !runs) continue;
     ++shown;
     info["running"] = runs;
+    if (visit) info.erase("windows");
     info["steps"] = steps_text(process, runs);
     auto stacks = runs ? stacks_now(process, writers.writer_of(process.file)) : std::vector<formats::ThreadLines>{};
     if (stacks.empty()) stacks = formats::stated_stacks(process);

@@ -238,6 +238,22 @@ bool* switch_of(Config& config, size_t index) noexcept {
   }
 }
 
+// "NAME=VALUE"; one that is not ours says nothing.
+bool assign_variable(Config& config, const char* entry, ErrorText& error) noexcept {
+  if (strncmp(entry, "TORCHPROF_", 10) != 0) return true;
+  const char* equals = strchr(entry, '=');
+  if (!equals) return true;
+  const auto length = static_cast<size_t>(equals - entry);
+  const Setting* found = nullptr;
+  for (const Setting& setting : kSettings)
+    if (strlen(setting.variable) == length && strncmp(setting.variable, entry, length) == 0) found = &setting;
+  const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(entry, "TORCHPROF_DISABLE", length) == 0;
+  const bool is_launched = length == strlen(kLaunched) && strncmp(entry, kLaunched, length) == 0;
+  if (!found && !is_disable && !is_launched)
+    return refuse(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), entry);
+  return !found || !equals[1] || assign(config, *found, equals + 1, found->variable, error);
+}
+
 }  // namespace
 
 bool refuse(ErrorText& error, const char* format, ...) noexcept {
@@ -397,19 +413,19 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
 }
 
 bool from_environment(Config& config, ErrorText& error) noexcept {
-  for (char** entry = environ; entry && *entry; ++entry) {
-    if (strncmp(*entry, "TORCHPROF_", 10) != 0) continue;
-    const char* equals = strchr(*entry, '=');
-    if (!equals) continue;
-    const auto length = static_cast<size_t>(equals - *entry);
-    const Setting* found = nullptr;
-    for (const Setting& setting : kSettings)
-      if (strlen(setting.variable) == length && strncmp(setting.variable, *entry, length) == 0) found = &setting;
-    const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(*entry, "TORCHPROF_DISABLE", length) == 0;
-    const bool is_launched = length == strlen(kLaunched) && strncmp(*entry, kLaunched, length) == 0;
-    if (!found && !is_disable && !is_launched)
-      return refuse(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), *entry);
-    if (found && equals[1] && !assign(config, *found, equals + 1, found->variable, error)) return false;
+  for (char** entry = environ; entry && *entry; ++entry)
+    if (!assign_variable(config, *entry, error)) return false;
+  return true;
+}
+
+bool from_text(Config& config, const char* text, ErrorText& error) noexcept {
+  char line[PATH_MAX + 64];
+  for (size_t length = 0; *text; text += length + (text[length] == '\n')) {
+    length = strcspn(text, "\n");
+    if (length >= sizeof(line)) return refuse(error, "a setting is longer than %zu bytes", sizeof(line));
+    memcpy(line, text, length);
+    line[length] = 0;
+    if (!assign_variable(config, line, error)) return false;
   }
   return true;
 }

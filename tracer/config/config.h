@@ -85,6 +85,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
 // value. A variable TORCHPROF_xyz that is not in the list counts as a bad value, so that a typing error is noticed.
 bool from_environment(Config& config, ErrorText& error) noexcept;
 
+// The same from lines "TORCHPROF_xyz=VALUE\n", for a process whose environment says nothing of us.
+bool from_text(Config& config, const char* text, ErrorText& error) noexcept;
+
 // TORCHPROF_DISABLE=1 (anything but empty and 0): the preloaded library does nothing at all.
 bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be traced. Microseconds; called in every process.

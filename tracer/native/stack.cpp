@@ -187,6 +187,8 @@ void start() noexcept {
   detail::g_wanted.store(true, std::memory_order_relaxed);
 }
 
+void stop() noexcept { detail::g_wanted.store(false, std::memory_order_relaxed); }
+
 void before_unload() noexcept {
   // Pairs with the acquire in take_stack(), as does after_unload(): what a thread learned before is dropped.
   if (wanted()) g_unloads.fetch_add(1, std::memory_order_release);

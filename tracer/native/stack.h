@@ -24,9 +24,10 @@ namespace detail {
 extern std::atomic<bool> g_wanted;
 }
 
-// Starts the source, and notes it in the trace. Once, when torch is in the process, not while the loader's lock is
-// held.
+// Starts the source, and notes it in the trace. Once in each turn of the session, when torch is in the process, not
+// while the loader's lock is held.
 void start() noexcept;
+void stop() noexcept;
 inline bool wanted() noexcept { return detail::g_wanted.load(std::memory_order_relaxed); }
 
 NativeFrameId take_stack(ThreadBuffer& buffer) noexcept;

@@ -20,18 +20,33 @@ namespace torchprof {
 
 namespace {
 
+constinit std::atomic<uint32_t> g_said{0};
+
 // False in a sealed process: there nothing can be written any more.
 bool is_first(Cause cause) noexcept {
   if (seal::is_sealed()) return false;
-  static std::atomic<uint32_t> said{0};
   const uint32_t bit = 1u << static_cast<uint32_t>(cause);
-  return !(said.fetch_or(bit, std::memory_order_relaxed) & bit);
+  return !(g_said.fetch_or(bit, std::memory_order_relaxed) & bit);
+}
+
+constinit std::atomic<bool> g_keeps{false};
+constinit std::atomic<size_t> g_kept_size{0};
+char g_kept[1024] = "";
+
+// Where two threads come at the same time each has a part of the text of its own.
+void keep(const char* text, size_t size) noexcept {
+  size_t at = g_kept_size.load(std::memory_order_relaxed);
+  do {
+    if (at + size >= sizeof(g_kept)) return;
+  } while (!g_kept_size.compare_exchange_weak(at, at + size, std::memory_order_relaxed));
+  memcpy(g_kept + at, text, size);
 }
 
 thread_local constinit bool t_borrows_stderr = false;
 
 // The errno is the caller's to keep.
 void write_to_stderr(const char* text, size_t size) noexcept {
+  if (g_keeps.load(std::memory_order_relaxed)) return keep(text, size);
   int process = -1, fd = STDERR_FILENO;
   if (t_borrows_stderr) {
     process = static_cast<int>(syscall(__NR_pidfd_open, getpid(), 0u));
@@ -141,6 +156,14 @@ void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept
   line.print(format, args);
   va_end(args);
   if (is_first_in_run(line.text())) line.write_out();
+}
+
+const char* keep_lines() noexcept {
+  g_keeps.store(true, std::memory_order_relaxed);
+  g_said.store(0, std::memory_order_relaxed);
+  memset(g_kept, 0, sizeof(g_kept));
+  g_kept_size.store(0, std::memory_order_relaxed);
+  return g_kept;
 }
 
 void borrow_stderr() noexcept { t_borrows_stderr = true; }

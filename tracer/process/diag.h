@@ -52,6 +52,10 @@ enum class About : uint8_t { kLoss, kNotice };  // what is not recorded; what is
 // As warn_once(), and only where no other process of the run has said the same line.
 __attribute__((format(printf, 3, 4))) void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept;
 
+// From now on lines are kept, where there is room, instead of being said, and each cause is new again: who attaches to
+// a running program reads them, and the program's stderr is its own. The text stays where it is: "LINE\nLINE\n".
+const char* keep_lines() noexcept;
+
 // The same as warn_once() for a complete line, with "torchprof: " and the newline in it, where the stack may be small.
 void say_once(Cause cause, std::string_view line) noexcept;
 

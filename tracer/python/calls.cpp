@@ -74,6 +74,16 @@ void start_calls(PythonLevel level) noexcept {
   window::announce();
 }
 
+void stop_calls() noexcept {
+  if (g_level == PythonLevel::kOff) return;
+  const KeepError keep;
+  stop_gc();
+  stop_monitoring();
+  stop_profile();
+  g_level = PythonLevel::kOff;
+  api().error_clear();
+}
+
 void start_calls_here() noexcept {
   if (g_level == PythonLevel::kOff || g_level == PythonLevel::kModules) return;
   const KeepError keep;

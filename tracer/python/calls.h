@@ -17,8 +17,11 @@ namespace torchprof::python {
 
 inline constexpr size_t kMaxFrames = 128;
 
-// Starts capture at `level`, with the GIL held. Once. The session's notes say what does not work.
+// Starts capture at `level`, with the GIL held; once in each turn of the session. The session's notes say what does not
+// work.
 void start_calls(PythonLevel level) noexcept;
+// Gives back what start_calls() took of the first interpreter, with the GIL held and the window closed.
+void stop_calls() noexcept;
 // The same in a further interpreter that is starting (interpreters.h), with its GIL held. Modules and optimizers are
 // not recognised there, and from 3.12 on, where it may run at the same time as others, C calls are not recorded.
 void start_calls_here() noexcept;
@@ -37,6 +40,10 @@ void enter_stack() noexcept;
 // Registers Python as the window's interpreter (window.h), which switches calls on and off and asks which optimizer is
 // in its step. It takes the GIL for it. Whenever a window opens, every thread states its stack anew. Once.
 void follow_window() noexcept;
+
+// Calls body() with the GIL held, and keeps a pending exception; on any thread. False: there is no interpreter that can
+// be had any more.
+bool with_gil(void (*body)() noexcept) noexcept;
 
 namespace detail {
 extern bool g_uses_profile;  // PyEval_SetProfile, not sys.monitoring

@@ -277,7 +277,7 @@ size_t find_extra_offset() noexcept {
 bool prepare_objects() noexcept {
   const Api& a = api();
   if (!a.request_extra || !a.get_extra || !a.set_extra) return false;
-  detail::g_extra = a.request_extra(nullptr);
+  if (detail::g_extra < 0) detail::g_extra = a.request_extra(nullptr);  // the same in every turn
   if (detail::g_extra < 0) return false;
   detail::g_extra_offset = find_extra_offset();
   a.error_clear();

@@ -91,6 +91,12 @@ Object** find_slot(const Object* callbacks) noexcept {
 }
 
 bool hide_behind(Object** slot) noexcept {
+  if (g_hidden && *slot == g_theirs) {  // in an earlier turn; what is ours lives as long as the process
+    api().incref(g_hidden);
+    *slot = g_hidden;
+    api().decref(g_theirs);
+    return true;
+  }
   static MethodDef definition = {"torchprof_on_gc", reinterpret_cast<void*>(on_gc), kMethVarArgs, nullptr};
   const Ref function(api().function_new(&definition, *slot, nullptr));
   Ref list(function ? api().list_new(0) : static_cast<Object*>(nullptr));
@@ -100,6 +106,7 @@ bool hide_behind(Object** slot) noexcept {
   api().gc_untrack(list.get());
   g_theirs = *slot;
   g_hidden = list.release();
+  api().incref(g_hidden);
   *slot = g_hidden;
   api().decref(g_theirs);  // the interpreter's reference; our function has its own until the interpreter ends
   return true;
@@ -118,6 +125,14 @@ void start_gc() noexcept {
                        : is_known ? "out of memory"
                                   : "the interpreter does not keep gc.callbacks where this version looks for it");
   api().error_clear();
+}
+
+void stop_gc() noexcept {
+  Object** slot = g_hidden ? find_slot(g_hidden) : nullptr;
+  if (!slot) return;
+  api().incref(g_theirs);
+  *slot = g_theirs;
+  api().decref(g_hidden);
 }
 
 void module_executed(Object* module) noexcept {

@@ -16,6 +16,8 @@ namespace torchprof::python {
 
 // Once. If it does not work, the session's notes say so.
 void start_gc() noexcept;
+// The interpreter has its own list again, unless somebody else has put one there since.
+void stop_gc() noexcept;
 // A built-in module has been executed. (3.11 and later execute "gc" again for a second import, which would then show
 // our list as gc.callbacks: the program's is put back.)
 void module_executed(Object* module) noexcept;

@@ -111,6 +111,12 @@ bool ends_whole_step() noexcept {
 
 }  // namespace
 
+bool with_gil(void (*body)() noexcept) noexcept {
+  const WithGil gil;
+  if (gil) body();
+  return static_cast<bool>(gil);
+}
+
 void follow_window() noexcept {
   window::set_interpreter(
       {{window_opened, window_closed}, is_starting, current_optimizer, ends_whole_step, state_all_stacks});

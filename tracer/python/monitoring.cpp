@@ -21,7 +21,9 @@ Object* g_disable = nullptr;  // sys.monitoring.DISABLE
 
 // A callback's result. None is immortal from 3.12 on: no reference is counted.
 Object* go_on() noexcept { return api().none; }
+bool g_has_disabled = false;  // in this turn of the session, or an earlier one
 Object* disable_here() noexcept {
+  g_has_disabled = true;
   api().incref(g_disable);
   return g_disable;
 }
@@ -320,9 +322,22 @@ void start_monitoring() noexcept {
     session::note_source("python", SourceState::kFailed, "other tools hold the sys.monitoring ids 3, 4 and 5");
     return;
   }
-  api().incref(disable.get());
+  // What a tool has switched off stays off for whoever has its id next. Other tools are asked once more, too.
+  if (g_has_disabled) const Ref restarted(api().call_method(monitoring, "restart_events", nullptr));
+  g_has_disabled = false;
+  api().error_clear();
+  if (!g_disable) api().incref(disable.get());
   g_disable = disable.get();
   start_on(monitoring, tool);
+}
+
+void stop_monitoring() noexcept {
+  const int tool = is_first_interpreter() ? own_tool() : -1;
+  g_pushed_out_by = {};
+  if (tool < 0) return;
+  const OurCall ours;
+  set_own_tool(-1);
+  leave_tool(api().sys_object("monitoring"), tool);
 }
 
 bool start_monitoring_here() noexcept {

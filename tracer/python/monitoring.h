@@ -9,6 +9,8 @@
 namespace torchprof::python {
 
 void start_monitoring() noexcept;
+// Gives the first interpreter's tool id back.
+void stop_monitoring() noexcept;
 // In a further interpreter (interpreters.h): calls of Python functions only. False: calls are not recorded there.
 bool start_monitoring_here() noexcept;
 // Switches events on or off (window.h); our tool id stays ours.

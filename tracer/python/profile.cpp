@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <utility>
+
 #include "tracer/python/c_calls.h"
 #include "tracer/python/calls.h"
 #include "tracer/python/events.h"
@@ -206,10 +208,18 @@ void start_profile() noexcept {
                          "the interpreter's layout is not the one that this version knows");
     return;
   }
-  pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  static bool follows_forks = false;
+  if (!std::exchange(follows_forks, true)) pthread_atfork(nullptr, nullptr, after_fork_in_child);
   g_function = profile_function();
   if (window::is_open()) switch_profile(true);
   session::note_source("python", SourceState::kOn, "PyEval_SetProfile on every thread");
+}
+
+void stop_profile() noexcept {
+  switch_profile(false);
+  g_function = nullptr;
+  for (KnownThread& k : g_known_threads) k = {};
+  g_known_threads_count = 0;
 }
 
 void switch_profile(bool on) noexcept {

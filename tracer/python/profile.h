@@ -13,6 +13,7 @@
 namespace torchprof::python {
 
 void start_profile() noexcept;
+void stop_profile() noexcept;
 // Takes every thread that nobody else profiles, or lets go of all that are ours (window.h).
 void switch_profile(bool on) noexcept;
 // Whether calls of the calling thread are seen in this way.

@@ -267,7 +267,9 @@ const char* prepare_stacks() noexcept {
   };
   if (frame && descriptors::with_file(kMemory, O_RDONLY, is_right_here)) {
     session::note_interpreter(g_interpreter);
-    pthread_atfork(nullptr, nullptr, []() { g_defining = PTHREAD_MUTEX_INITIALIZER; });
+    static bool follows_forks = false;
+    if (!std::exchange(follows_forks, true))
+      pthread_atfork(nullptr, nullptr, []() { g_defining = PTHREAD_MUTEX_INITIALIZER; });
     return nullptr;
   }
   g_interpreter = {};

@@ -287,11 +287,14 @@ void start(const Config& config) noexcept {
   else if (!calls || !ProcessMemory::own(getpid()).get(at.interpreter, word))
     why = "the process may not read its own memory (process_vm_readv)";
   s.hz = hz;
+  s.pid = 0;  // each turn of the session states its nodes anew
   s.opens_spool = config.sample != kSampleOfWindow;
   s.random ^= static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC));
   if (!why) {
     s.gil = python::find_gil();
-    g_is_sampling = pthread_atfork(end_before_fork, resume_after_fork, stay_ended_in_child) == 0 && g_thread.start();
+    static bool follows_forks = false;
+    if (!follows_forks) follows_forks = pthread_atfork(end_before_fork, resume_after_fork, stay_ended_in_child) == 0;
+    g_is_sampling = follows_forks && g_thread.start();
     if (!g_is_sampling) why = "no thread could be started";
   }
   // Where nobody has asked for it, it is no failure that this interpreter has none.

@@ -20,6 +20,7 @@
 #include "tracer/spool/directory.h"
 #include "tracer/spool/fault.h"
 #include "tracer/spool/file_lock.h"
+#include "tracer/spool/left_file.h"
 #include "tracer/spool/record.h"
 #include "tracer/spool/run_files.h"
 
@@ -74,6 +75,7 @@ bool SpoolWriter::open(const char* directory, MissingDirectory missing, SizeLimi
   }
   if (file_.may_fault()) spool_fault::guard(name_);
   header_ = new (page) FileHeader{};
+  is_closed_.store(false, std::memory_order_relaxed);
   fill_header(host, start, forked_from);
   header_->is_locked.store(spool_lock::hold(path), std::memory_order_relaxed);
   return true;
@@ -369,6 +371,16 @@ void SpoolWriter::release(ChunkRun& run) noexcept {
 void SpoolWriter::stop(Ticks now) noexcept {
   uint64_t none = 0;
   header_->stop_ticks.compare_exchange_strong(none, now.value, std::memory_order_relaxed);
+}
+
+void SpoolWriter::close() noexcept {
+  is_closed_.store(true, std::memory_order_relaxed);
+  left_file::leave(name_);
+  const Lock lock(pieces_lock_);
+  pieces_ = {};
+  completed_.abandon();
+  windows_.abandon();
+  file_.let_go();
 }
 
 LossCause SpoolWriter::stop_cause() const noexcept {

@@ -52,7 +52,7 @@ class SpoolWriter {
   // one that exists. Only their user may read or write both. `forked_from`: the parent's spool file name, or "".
   bool open(const char* directory, MissingDirectory missing, SizeLimits limits, Recycling recycling, ClockSource clock,
             const char* forked_from) noexcept;
-  bool is_open() const noexcept { return header_ != nullptr; }
+  bool is_open() const noexcept { return header_ && !is_closed_.load(std::memory_order_relaxed); }
   int open_error() const noexcept { return open_error_; }  // errno of an open() that failed
 
   // A mapped chunk or piece (see size_of()), ready for records whose times count from `now`. nullptr: the spool is
@@ -90,6 +90,10 @@ class SpoolWriter {
     pieces_lock_ = PTHREAD_MUTEX_INITIALIZER;
   }
 
+  // Nothing is written to the file any more: what other threads are in the midst of writing goes into memory that
+  // nobody reads, and their chunks stay good for release(). Then open() may be called again.
+  void close() noexcept;
+
   SpoolFile& file() noexcept { return file_; }
   const char* name() const noexcept { return name_; }
   ClockSource clock() const noexcept { return clock_; }
@@ -124,6 +128,7 @@ class SpoolWriter {
   SpoolFile file_;
   ClockSource clock_ = ClockSource::kMonotonic;
   FileHeader* header_ = nullptr;
+  std::atomic<bool> is_closed_{false};
   int open_error_ = 0;
   uint64_t max_size_ = 0;
   RunBudget budget_;

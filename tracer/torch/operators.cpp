@@ -28,6 +28,9 @@ uint64_t g_handle = 0;  // torch's handle of it; 0: it is not added
 
 void note(SourceState state, const char* text) noexcept { session::note_source("operators", state, text); }
 
+bool g_is_attached = false;         // in this turn of the session
+uint64_t g_annotations_handle = 0;  // torch's handle of the callbacks that annotations have of their own; 0: none
+
 Observer g_observer{};
 Callback g_observing;             // the observer's callbacks; without `start` there are none
 uint64_t g_observing_handle = 0;  // torch's handle of them; 0: they are not added
@@ -132,7 +135,29 @@ void find_operator_threads() noexcept {
     processor_time::ask(reinterpret_cast<processor_time::OperatorThreads>(function));
 }
 
+// What is known of this torch stays known.
+bool find_torch(const char** why) noexcept {
+  static const char* found_why = nullptr;
+  if (!g_api.add_callback) {
+    if (!find(g_api, &found_why)) return false;
+    search().use(object_rows(), tag_rows());
+    search().set_undefined(g_api.undefined, g_api.undefined_size);
+  }
+  *why = found_why;
+  return true;
+}
+
 }  // namespace
+
+void leave() noexcept {
+  g_is_attached = false;
+  native::stop();
+  // As in window_closed(): one that cannot be removed stays, and is used again.
+  if (!g_api.remove_callback) return;
+  g_callback = {};
+  if (g_annotations_handle != 0) g_api.remove_callback(g_annotations_handle);
+  g_annotations_handle = 0;
+}
 
 void set_observer(const Observer& observer) noexcept { g_observer = observer; }
 
@@ -150,12 +175,11 @@ unsigned version() noexcept { return g_api.version; }
 void follow_window() noexcept { window::add_source({window_opened, window_closed}); }
 
 void attach_if_loaded() noexcept {
-  if (g_api.add_callback) return;
+  if (g_is_attached) return;
   const KeepErrno keep;
   const char* why = nullptr;
-  if (!find(g_api, &why)) return;
-  search().use(object_rows(), tag_rows());
-  search().set_undefined(g_api.undefined, g_api.undefined_size);
+  if (!find_torch(&why)) return;
+  g_is_attached = true;
   note_choice();
   note_environment();
   note_threads();
@@ -191,7 +215,8 @@ void attach_if_loaded() noexcept {
     memset(annotations.scopes, 0, sizeof(annotations.scopes));
     annotations.scopes[static_cast<size_t>(OpScope::kUserScope)] = true;
     callback.scopes[static_cast<size_t>(OpScope::kUserScope)] = false;
-    if (g_api.add_callback(annotations) == 0) return note(SourceState::kFailed, "at::addGlobalCallback refused");
+    if (g_annotations_handle == 0) g_annotations_handle = g_api.add_callback(annotations);
+    if (g_annotations_handle == 0) return note(SourceState::kFailed, "at::addGlobalCallback refused");
   }
   if (window::is_open() && !add_callback()) return note(SourceState::kFailed, "at::addGlobalCallback refused");
   char how[session::kNoteSize];

@@ -8,9 +8,12 @@
 
 namespace torchprof::torch {
 
-// Adds our pair of global callbacks if torch has been loaded into the process since the last call. Cheap and
-// idempotent; any thread, one at a time.
+// Adds our pair of global callbacks if torch has been loaded into the process since the last call, or since leave().
+// Cheap and idempotent; any thread, one at a time.
 void attach_if_loaded() noexcept;
+
+// The session is about to be disarmed: no callback of ours is left. With the window closed.
+void leave() noexcept;
 
 // Registers torch as a source with the window: outside of it neither operators nor memory run anything of ours.
 void follow_window() noexcept;

@@ -55,6 +55,7 @@ void stop_fields(const char* found) noexcept {
 
 void start_inputs() noexcept {
   SourceMemory::map_before_seal<KnownInputs>();
+  if (g_reading.values.load(std::memory_order_relaxed)) return note_search(SourceState::kOn);  // since an earlier turn
   g_reading.searches.store(true, std::memory_order_relaxed);
 }
 

@@ -204,6 +204,24 @@ TEST_CASE("the environment fills the configuration") {
   CHECK(config.quiet);
 }
 
+TEST_CASE("settings as text say the same as variables") {
+  Config config;
+  for (const Setting& each : settings()) {
+    char text[PATH_MAX];
+    value_of(config, each, text, sizeof(text));
+    Config read;
+    ErrorText error;
+    REQUIRE(from_text(read, (std::string(each.variable) + "=" + text + "\n").c_str(), error));
+    CHECK(value(read, each.option) == text);
+  }
+  ErrorText error;
+  CHECK(from_text(config, "\nTORCHPROF_PYTHON=calls\nHOME=/x\nTORCHPROF_OUTPUT=/a b\nTORCHPROF_OPS=off", error));
+  CHECK((config.python == PythonLevel::kCalls && !config.ops && std::string(config.output) == "/a b"));
+  CHECK_FALSE(from_text(config, "TORCHPROF_OPS=on\nTORCHPROF_PYTHON=much\n", error));
+  CHECK(std::string(error.text).starts_with("TORCHPROF_PYTHON: 'much' is not allowed"));
+  CHECK_FALSE(from_text(config, ("TORCHPROF_OUTPUT=" + std::string(2 * PATH_MAX, 'x')).c_str(), error));
+}
+
 TEST_CASE("a bad or unknown variable is refused by its name") {
   CHECK(refusal_of_environment({{"TORCHPROF_GPU", "1"}}) ==
         "TORCHPROF_GPU: '1' is not allowed: off, kernels, on or full");

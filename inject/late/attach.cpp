@@ -1,0 +1,196 @@
+#include "inject/late/attach.h"
+
+#include <poll.h>
+#include <pthread.h>
+
+#include <atomic>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "cupti/cupti_source.h"
+#include "inject/cuda_entry.h"
+#include "inject/imports.h"
+#include "inject/late/late_memory.h"
+#include "inject/preload.h"
+#include "inject/python_entry.h"
+#include "tracer/config/config.h"
+#include "tracer/process/diag.h"
+#include "tracer/process/own_thread.h"
+#include "tracer/process/seal.h"
+#include "tracer/python/calls.h"
+#include "tracer/sampler/sampler.h"
+#include "tracer/session.h"
+#include "tracer/torch/memory.h"
+#include "tracer/window.h"
+#include "tracer/window_thread.h"
+
+TorchprofAnswer torchprof_answer = {};
+
+namespace torchprof::inject {
+namespace {
+
+constexpr size_t kMostSettings = 16384;
+
+// By one thread at a time.
+void answer(uint64_t serial, const char* why, const char* lines) noexcept {
+  const int used = snprintf(torchprof_answer.text, sizeof(torchprof_answer.text), "%s%.400s\n", why ? "error: " : "ok",
+                            why ? why : "");
+  snprintf(torchprof_answer.text + used, sizeof(torchprof_answer.text) - static_cast<size_t>(used), "%.600s", lines);
+  // Pairs with the read of another process, which takes the text when it sees the number.
+  __atomic_store_n(&torchprof_answer.serial, serial, __ATOMIC_RELEASE);
+}
+
+// What could be had from the start alone.
+void note_what_came_too_late() noexcept {
+  constexpr char kWhy[] = "torchprof was attached while the program ran";
+  session::note_source("started programs", SourceState::kOff, kWhy);
+  if (session::config().nvtx != NvtxMode::kOff && is_loaded("libcuda.so"))
+    session::note_source("nvtx", SourceState::kOff, kWhy);
+}
+
+// On the window's thread. What it does in the interpreter waits for the GIL.
+bool detach() noexcept {
+  sampler::end();
+  // A thread that opens or closes the window just now may have to wait for the GIL.
+  constexpr int kMostTries = 1000, kPauseMs = 5;
+  int tries = 0;
+  while (!window::leave_process()) {
+    if (++tries == kMostTries) return false;
+    poll(nullptr, 0, kPauseMs);
+  }
+  if (!python::with_gil(leave))
+    torch::switch_memory(false);  // the interpreter has ended: nobody calls what is left in it
+  session::disarm();
+  return true;
+}
+
+const char* arm_with(const char* settings, ErrorText& error) noexcept {
+  static Config config;
+  config = Config{};
+  char output[PATH_MAX];
+  if (seal::is_sealed()) return "the program is in a seccomp that kills it for system calls";
+  if (!session::can_arm())
+    return session::state() == session::State::kOff
+               ? "the records of an earlier attach were lost, which later ones build on"
+               : "it is being recorded already";
+  if (!from_text(config, settings, error) || !resolve_output(config, output, error)) return error.text;
+  if (strcmp(config.window, "auto") == 0) return "its window cannot be auto";
+  arm_session(config, output);
+  if (!session::open_spool()) {
+    window::leave_process();
+    session::disarm();
+    return "nothing can be recorded";
+  }
+  note_what_came_too_late();
+  prepare_cuda(false);
+  torch::start_memory();
+  enter();
+  if (is_cuda_running()) cupti::start();
+  window::when_told_to_leave(detach);
+  return window::open_door() ? nullptr : "no thread could be started";
+}
+
+void attach(const char* settings) noexcept {
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  const KeepErrno keep;
+  char* rest = nullptr;
+  const uint64_t serial = strtoull(settings, &rest, 10);
+  if (pthread_mutex_trylock(&lock) != 0) return;  // the other one answers
+  static uint64_t last = 0;
+  if (serial <= last || serial <= __atomic_load_n(&torchprof_answer.cancelled, __ATOMIC_RELAXED)) {
+    pthread_mutex_unlock(&lock);
+    return;
+  }
+  last = serial;
+  const char* const lines = keep_lines();
+  ErrorText error;
+  answer(serial, arm_with(rest, error), lines);
+  pthread_mutex_unlock(&lock);
+}
+
+// ---- without the GIL ------------------------------------------------------------------------------------------------
+
+char g_settings[kMostSettings];
+
+// Inside of a frame of Python, by which what is known of frames is checked.
+python::Object* attach_in_frame(python::Object*, python::Object*) {
+  attach(g_settings);
+  using python::Object;
+  auto* const none = static_cast<Object*>(python::symbol("_Py_NoneStruct"));
+  const auto incref = reinterpret_cast<void (*)(Object*)>(python::symbol("Py_IncRef"));
+  if (incref) incref(none);
+  return none;
+}
+
+// api() may not have been filled yet.
+template <class F>
+F find(const char* name) noexcept {
+  return reinterpret_cast<F>(python::symbol(name));
+}
+
+void attach_with_gil() noexcept {
+  using python::Object;
+  const auto ensure = find<int (*)()>("PyGILState_Ensure");
+  const auto release = find<void (*)(int)>("PyGILState_Release");
+  const auto is_initialized = find<int (*)()>("Py_IsInitialized");
+  auto is_finalizing = find<int (*)()>("Py_IsFinalizing");
+  if (!is_finalizing) is_finalizing = find<int (*)()>("_Py_IsFinalizing");
+  const auto new_function = find<Object* (*)(python::MethodDef*, Object*, Object*)>("PyCFunction_NewEx");
+  const auto new_dict = find<Object* (*)()>("PyDict_New");
+  const auto set = find<int (*)(Object*, const char*, Object*)>("PyDict_SetItemString");
+  const auto run = find<Object* (*)(const char*, int, Object*, Object*)>("PyRun_String");
+  const auto decref = find<void (*)(Object*)>("Py_DecRef");
+  const auto clear = find<void (*)()>("PyErr_Clear");
+  const uint64_t serial = strtoull(g_settings, nullptr, 10);
+  if (!ensure || !release || !is_initialized || !new_function || !new_dict || !set || !run || !decref || !clear ||
+      !is_initialized() || (is_finalizing && is_finalizing()))
+    return answer(serial, "its interpreter has not started, or is ending", "");
+  const int state = ensure();
+  static python::MethodDef definition = {"attach", reinterpret_cast<void*>(attach_in_frame), python::kMethNoArgs,
+                                         nullptr};
+  Object* const function = new_function(&definition, nullptr, nullptr);
+  Object* const globals = new_dict();
+  Object* result = nullptr;
+  constexpr int kEvalInput = 258;  // Py_eval_input, Include/compile.h
+  if (function && globals && set(globals, "attach", function) == 0)
+    result = run("attach()", kEvalInput, globals, globals);
+  if (!result) clear();
+  for (Object* const each : {function, globals, result})
+    if (each) decref(each);
+  release(state);
+}
+
+constinit std::atomic<bool> g_is_arming{false};
+
+void arm_in_thread() noexcept {
+  attach_with_gil();
+  g_is_arming.store(false, std::memory_order_relaxed);  // publishes nothing: the thread is joined
+}
+constinit OwnThread g_arming("torchprof", arm_in_thread, []() noexcept {});
+
+}  // namespace
+
+python::Object* attach_from_python(python::Object*, python::Object* settings) {
+  const auto text_of = find<const char* (*)(python::Object*)>("PyBytes_AsString");
+  const char* const text = text_of ? text_of(settings) : nullptr;
+  if (!text) return nullptr;
+  attach(text);
+  auto* const none = static_cast<python::Object*>(python::symbol("_Py_NoneStruct"));
+  if (const auto incref = find<void (*)(python::Object*)>("Py_IncRef")) incref(none);
+  return none;
+}
+
+}  // namespace torchprof::inject
+
+extern "C" void torchprof_attach(const char* settings) { torchprof::inject::attach(settings); }
+
+extern "C" void torchprof_attach_soon(const char* settings) {
+  using namespace torchprof::inject;
+  const torchprof::KeepErrno keep;
+  if (g_is_arming.exchange(true, std::memory_order_relaxed)) return;  // an earlier request waits for the GIL yet
+  g_arming.end();                                                     // it is over: no more than a join
+  snprintf(g_settings, sizeof(g_settings), "%s", settings);
+  if (!g_arming.start()) answer(strtoull(settings, nullptr, 10), "no thread could be started", "");
+}
