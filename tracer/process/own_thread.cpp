@@ -1,6 +1,7 @@
 #include "tracer/process/own_thread.h"
 
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -22,7 +23,8 @@ bool OwnThread::start() noexcept {
   sigdelset(&all, SIGBUS);  // of its own writes to the spool (spool/fault.h): one that is blocked ends the process
   pthread_sigmask(SIG_SETMASK, &all, &before);
   const auto run = [](void* self) -> void* {
-    const OwnThread& thread = *static_cast<OwnThread*>(self);
+    OwnThread& thread = *static_cast<OwnThread*>(self);
+    thread.tid_ = static_cast<pid_t>(syscall(SYS_gettid));
     // Of itself: to name another thread libc opens a file.
     prctl(PR_SET_NAME, thread.name_);
     thread.body_();
@@ -65,6 +67,10 @@ bool OwnThread::end() noexcept {
     if (tries == kMostPauses) return false;
     nanosleep(&kPause, nullptr);
   }
+  // Joined is a thread when its memory is free; a moment later the kernel takes it off the number of threads (in one
+  // step with its id) that /proc/self/stat has.
+  for (int tries = 0; tries < kMostPauses && syscall(SYS_tgkill, getpid(), tid_, 0) == 0; ++tries)
+    nanosleep(&kPause, nullptr);
   // Not start_again()'s to start, unless that has done so by now.
   State ended = State::kEnded;
   state_.compare_exchange_strong(ended, State::kNone, std::memory_order_relaxed);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include <atomic>
 
@@ -21,8 +22,9 @@ class OwnThread {
   // Relaxed: the flag publishes nothing. Whoever reads it only leaves a loop.
   bool must_end() const noexcept { return must_end_.load(std::memory_order_relaxed); }
 
-  // Tells this one to end and waits for it, a second at most; by one thread at a time. True: it ran, and has ended. The
-  // caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
+  // Tells this one to end and waits for it, a second at most; by one thread at a time. True: it ran, and has ended, and
+  // the kernel does not count it any more. The caller must hold no lock that it needs. Before a fork: some programs
+  // count their threads after it.
   bool end() noexcept;
 
   // How many run in this process.
@@ -44,6 +46,7 @@ class OwnThread {
   std::atomic<State> state_{State::kNone};
   std::atomic<bool> must_end_{false};
   pthread_t thread_{};
+  pid_t tid_ = 0;  // written by the thread itself; read when it has been joined
   std::atomic<int> pid_{0};  // of the process in which it runs; read while start() sets it again to the same
   bool is_listed_ = false;
   OwnThread* next_ = nullptr;

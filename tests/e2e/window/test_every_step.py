@@ -73,8 +73,9 @@ def test_there_is_a_row_for_every_step(torch_python, program, run_torchprof, tor
     assert steps["steps"] == expected or (expected is None and iterations <= steps["steps"] < 2 * iterations), steps
     assert [row["step"] for row in rows] == list(range(steps["steps"]))
     times = [row["ns"] for row in rows[1:]]
-    # Two threads' steps may be counted in another order than they ended in: then the later one of two has no time left.
-    assert all(time is not None and (time > 0 or mode == "threads") for time in times), times
+    # Two threads' steps may be counted in another order than they ended in: then the later one of two has no time left,
+    # and that of a step without detail is empty.
+    assert sum(not time for time in times) <= (len(times) // 2 if mode == "threads" else 0), times
 
 
 @pytest.mark.once
