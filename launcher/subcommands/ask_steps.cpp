@@ -36,7 +36,7 @@ using std::chrono::steady_clock;
 // How far ahead the first step is to be: time for all to read the request, which they do once a second. Those of other
 // hosts see it when their file system does.
 constexpr auto kAhead = 3s, kAheadOfHosts = 10s;
-constexpr auto kLook = 20ms;          // between two looks for answers
+constexpr auto kAnswerLook = 20ms;    // between two looks for answers
 constexpr int kMostTries = 4;         // each three times as far ahead as the one before it
 constexpr int64_t kStepsOf = 3600;    // seconds: steps that ended longer ago tell nothing
 constexpr size_t kTypicalSteps = 32;  // the latest ones, by whose median time is counted in steps
@@ -166,7 +166,7 @@ class AskedJob {
     const std::string key = std::string(kControlFact) + id;
     const auto end = steady_clock::now() + patience;
     while (!has_late() && count_of(kControlTaken) < asked_.size() && steady_clock::now() < end) {
-      poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(kLook).count()));
+      poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(kAnswerLook).count()));
       for (AskedProcess& one : asked_) {
         if (!one.answer.empty()) continue;
         one.live->look(true, 0);
