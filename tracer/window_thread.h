@@ -35,7 +35,7 @@ struct Door {
   int (*tick)() noexcept;          // -w auto: does what is due; ms until it is to be called again
   void (*state_stacks)() noexcept;
   bool (*obey)(const ControlLine& line) noexcept;  // false: not now, try again
-  uint64_t (*steps)() noexcept;  // that have ended, where they are seen
+  uint64_t (*steps)() noexcept;                    // that have ended, where they are seen
 };
 
 // Milliseconds to wait while somebody else opens or closes the window.

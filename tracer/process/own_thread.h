@@ -46,7 +46,7 @@ class OwnThread {
   std::atomic<State> state_{State::kNone};
   std::atomic<bool> must_end_{false};
   pthread_t thread_{};
-  pid_t tid_ = 0;  // written by the thread itself; read when it has been joined
+  pid_t tid_ = 0;            // written by the thread itself; read when it has been joined
   std::atomic<int> pid_{0};  // of the process in which it runs; read while start() sets it again to the same
   bool is_listed_ = false;
   OwnThread* next_ = nullptr;
