@@ -113,7 +113,8 @@ def generate(n):
     for i in range(5): yield i
 def generators(k): sum(generate(20))
 def is_programs(tid):
-    try: return int(tid) != os.getpid() and not open("/proc/self/task/%s/comm" % tid).read().startswith("torchprof")
+    try:
+        with open("/proc/self/task/%s/comm" % tid) as name: return int(tid) != os.getpid() and not name.read().startswith("torchprof")
     except OSError: return False
 def forks(k):
     # join() returns when the thread's work is over: the kernel may still count it.
