@@ -65,7 +65,8 @@ class PythonRules {
   static constexpr int64_t kBinding = 20'000;
 
   // The region whose own code is where the thread sleeps: what a step sleeps beyond the waits that are known by their
-  // names is what this region takes, and no other one takes as much.
+  // names is what this region takes, and no other one takes as much. On a busy machine the thread waits for a
+  // processor as well, and where it does is not known: then the region may be such a wait for the most part.
   void find_sleep(const std::vector<Region>& regions) {
     const std::optional<int64_t> slept = use_.typical_slept();
     if (!slept) return;
@@ -79,7 +80,10 @@ class PythonRules {
     }
     if (largest == nullptr) return;
     const int64_t cost = spread_of(largest->by_step).cost(), sleep = *slept - known;
-    if (sleep * 10 >= cost * 7 && sleep * 10 <= cost * 13) sleeps_ = largest;
+    if (sleep * 10 >= cost * 7 && sleep * 10 <= cost * 13)
+      sleeps_ = largest;
+    else if ((std::max<int64_t>(0, sleep) + use_.typical_queued().value_or(0)) * 2 >= cost)
+      may_wait_ = largest;
   }
 
   static bool is_mostly(const Region& r, Cost cost) { return r.ns[static_cast<size_t>(cost)] * 2 >= r.all_ns(); }
@@ -172,6 +176,13 @@ class PythonRules {
       finding.rule = "python";
       finding.what = f + " takes {} in Python and libraries, most of it in " + callee_text(v_.text(r.callee)) + ".";
       finding.todo = "Do it less often, ahead in a thread or process, or for a whole batch with tensors or arrays.";
+    } else if (may_wait(r)) {
+      finding.rule = "python";
+      finding.what = f + " takes {} in Python code of its own or in a wait; which of the two is not known.";
+      if (!r.account.is_enough())
+        finding.evidence = "Of a step the thread sleeps " + ns_text(use_.typical_slept().value_or(0)) +
+                           " and is ready without a processor " + ns_text(use_.typical_queued().value_or(0)) + ".";
+      finding.todo = "Record more steps on a machine that is not busy, or do it less often, or ahead in a thread.";
     } else {
       finding.rule = "python";
       finding.what = f + " takes {} in Python code of its own.";
@@ -188,6 +199,12 @@ class PythonRules {
       add_sentence(finding.evidence, "No GPU works in that time.");
     }
     findings_.push_back(std::move(finding));
+  }
+
+  // Whether the thread did not run for most of the time in which it could have, so far as that is known.
+  bool may_wait(const Region& r) const {
+    const ThreadAccount& account = r.account;
+    return account.is_enough() ? account.ran_ns < account.waited_ns() : &r == may_wait_;
   }
 
   // Whether what the region calls is a library's loop, in which the steps are: they have of it, and few call it.
@@ -248,6 +265,7 @@ class PythonRules {
   ProgramTree tree_;
   const ThreadUse& use_;
   const Region* sleeps_ = nullptr;
+  const Region* may_wait_ = nullptr;
   Findings& findings_;
   std::vector<uint64_t> numbers_;
 };

@@ -90,7 +90,11 @@ WaitText text_of(const Timeline& timeline, const WaitsFor& most) {
 }  // namespace
 
 std::optional<WaitText> wait_text(const Timeline& timeline, const ThreadAccount& account) {
-  if (!account.is_enough() || account.waited_ns() / 2 < account.all_ns() / 3) return std::nullopt;
+  // What the thread waits for a processor says nothing of the program.
+  const int64_t all = account.all_ns(), rest = all - account.queued_ns;
+  if (rest <= 0 || account.waited_ns() / 2 < rest / 3) return std::nullopt;
+  const double looks = account.looks * static_cast<double>(rest) / static_cast<double>(all);
+  if (looks < kFewestLooks) return std::nullopt;
   return text_of(timeline, account.waits_most_for());
 }
 

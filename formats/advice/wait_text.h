@@ -14,7 +14,8 @@ struct WaitText {
   WaitsFor most;
 };
 
-// Nothing: there are too few looks, or less than two thirds of the time is waiting.
+// Nothing: there are too few looks, or less than two thirds is waiting of the time in which it had what it needed of
+// processors.
 std::optional<WaitText> wait_text(const Timeline& timeline, const ThreadAccount& account);
 
 // "By 31 looks the thread waited 93 % of that time (sleep 80 %, lock 13 %), ran 5 % and was ready without a processor

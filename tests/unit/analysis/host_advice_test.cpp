@@ -1,6 +1,7 @@
 // Which findings about the program's own threads are made; tests/e2e/files/test_planted.py plants them in programs.
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 #include <string>
@@ -200,6 +201,32 @@ TEST_CASE("who keeps the processors busy: others, or processes that the program 
   CHECK(!accuses(with(1, true, 4)));     // workers do what the steps ask for
   CHECK(!accuses(with(0.6, false, 4)));  // they wait as well, and for a processor as much as the program
   CHECK(says(with(1, true, 4).machine, "the machine was busy"));
+}
+
+TEST_CASE("a function that sleeps is not said to compute, however long the thread waits for a processor beside that") {
+  constexpr uint64_t kMs = 1'000'000;
+  std::mt19937 random(11);
+  for (int round = 0; round < 60; ++round) {
+    const uint64_t slept = (random() % 5 + 1) * kMs, queued = random() % 4 * kMs, ran = random() % (slept / 4);
+    const uint64_t loads = slept + queued + ran;
+    uint64_t ran_before = 0, queued_before = 0;
+    const std::string text = advice(
+        [&](SpoolBuilder& b, uint64_t begin) {
+          const FunctionId load = b.function("/home/u/train.py", 3, "load");
+          b.at(begin).begin(load).at(begin + loads).end(load);
+          run(b, begin + loads, kStep - loads, "aten::mm");
+          ran_before += kStep - slept - queued, queued_before += queued;
+          b.at(begin + kStep).step_end(begin / kStep + 1, 0, 0);
+          b.used(ProcessorTime{{}, 100, 0, ran_before, queued_before, ran_before});
+        },
+        [](SpoolBuilder& b) { b.meta("window", "auto"); }, 6);
+    CAPTURE(text);
+    CAPTURE(slept);
+    CAPTURE(queued);
+    CHECK(!says(text, "in Python code of its own."));
+    CHECK((says(text, "load waits or sleeps") || says(text, "in Python code of its own or in a wait")));
+    if (queued == 0) CHECK(says(text, "load waits or sleeps"));
+  }
 }
 
 TEST_CASE("a library inside of a module's call is the network's; its loop around the steps is told as that") {

@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "formats/advice/wait_text.h"
 #include "formats/timeline/thread_looks.h"
 
 namespace thread_looks_test {
@@ -88,6 +89,27 @@ TEST_CASE("a wait that goes on counts as the looks that were in it; where nothin
   for (const TimelineSample* l : looks.all()) looks.add(*l, l->end - 1, l->end + 1, account);
   CHECK(account.all_ns() == 0);
   CHECK(account.looks == 0);
+}
+
+TEST_CASE("to wait for a processor changes nothing of what is said of other waits") {
+  std::mt19937 random(12);
+  Timeline timeline;
+  int told = 0;
+  for (int round = 0; round < 1000; ++round) {
+    ThreadAccount quiet;
+    quiet.ran_ns = 1'000'000 + random() % 9'000'000;
+    quiet.waits[{SampledWait::kSleep}] = 1'000'000 + random() % 30'000'000;
+    quiet.looks = 1 + random() % 12;
+    ThreadAccount busy = quiet;
+    busy.queued_ns = quiet.all_ns() * static_cast<int64_t>(random() % 5);
+    busy.looks = quiet.looks * static_cast<double>(busy.all_ns()) / static_cast<double>(quiet.all_ns());
+    const auto of_quiet = wait_text(timeline, quiet), of_busy = wait_text(timeline, busy);
+    REQUIRE(of_quiet.has_value() == of_busy.has_value());
+    told += of_quiet.has_value();
+    if (of_quiet) CHECK(of_quiet->does == of_busy->does);
+  }
+  CHECK(told > 100);
+  CHECK(told < 900);
 }
 
 TEST_CASE("the line in a function is that of its innermost frame") {
