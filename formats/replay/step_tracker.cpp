@@ -50,6 +50,7 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
       case FunctionKind::kScript:
       case FunctionKind::kImport:
       case FunctionKind::kCompile:
+      case FunctionKind::kOurs:
         break;
     }
     return Role::kPlain;

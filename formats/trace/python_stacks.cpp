@@ -155,6 +155,10 @@ std::vector<ThreadLines> read_stacks(const Process& process, uint32_t pid, UnixN
   const auto stack = std::make_unique<PythonStack>();
   const auto code = std::make_unique<PythonCode>();
   for (const PythonThread& of : threads) {
+    // The kernel's directory has numbers of our PID namespace.
+    const std::string name =
+        pid == process.pid ? first_line_of(directory_of(pid) + "/task/" + std::to_string(of.tid) + "/comm") : "";
+    if (name.starts_with("torchprof")) continue;  // a thread of ours takes the GIL to attach
     std::vector<StackLine> lines;
     const auto look = [&](const PythonStack& seen) {
       lines.assign(seen.size(), {});
@@ -168,9 +172,7 @@ std::vector<ThreadLines> read_stacks(const Process& process, uint32_t pid, UnixN
     if (!stack->read(memory, process.interpreter, of, look)) continue;
     ThreadLines& thread = out.emplace_back();
     thread.tid = of.tid;
-    // The kernel's directory has numbers of our PID namespace.
-    if (pid == process.pid)
-      thread.name = first_line_of(directory_of(pid) + "/task/" + std::to_string(of.tid) + "/comm");
+    thread.name = name;
     thread.at = now;
     thread.beyond = stack->beyond();
     thread.lines.assign(lines.rbegin(), lines.rend() - static_cast<std::ptrdiff_t>(stack->cut()));

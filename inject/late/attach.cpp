@@ -20,6 +20,7 @@
 #include "tracer/process/own_thread.h"
 #include "tracer/process/seal.h"
 #include "tracer/python/calls.h"
+#include "tracer/python/code.h"
 #include "tracer/sampler/sampler.h"
 #include "tracer/session.h"
 #include "tracer/torch/memory.h"
@@ -140,12 +141,13 @@ void attach_with_gil() noexcept {
   const auto new_function = find<Object* (*)(python::MethodDef*, Object*, Object*)>("PyCFunction_NewEx");
   const auto new_dict = find<Object* (*)()>("PyDict_New");
   const auto set = find<int (*)(Object*, const char*, Object*)>("PyDict_SetItemString");
-  const auto run = find<Object* (*)(const char*, int, Object*, Object*)>("PyRun_String");
+  const auto compile = find<Object* (*)(const char*, const char*, int)>("Py_CompileString");
+  const auto run = find<Object* (*)(Object*, Object*, Object*)>("PyEval_EvalCode");
   const auto decref = find<void (*)(Object*)>("Py_DecRef");
   const auto clear = find<void (*)()>("PyErr_Clear");
   const uint64_t serial = strtoull(g_settings, nullptr, 10);
-  if (!ensure || !release || !is_initialized || !new_function || !new_dict || !set || !run || !decref || !clear ||
-      !is_initialized() || (is_finalizing && is_finalizing()))
+  if (!ensure || !release || !is_initialized || !new_function || !new_dict || !set || !compile || !run || !decref ||
+      !clear || !is_initialized() || (is_finalizing && is_finalizing()))
     return answer(serial, "its interpreter has not started, or is ending", "");
   const int state = ensure();
   static python::MethodDef definition = {"attach", reinterpret_cast<void*>(attach_in_frame), python::kMethNoArgs,
@@ -154,10 +156,10 @@ void attach_with_gil() noexcept {
   Object* const globals = new_dict();
   Object* result = nullptr;
   constexpr int kEvalInput = 258;  // Py_eval_input, Include/compile.h
-  if (function && globals && set(globals, "attach", function) == 0)
-    result = run("attach()", kEvalInput, globals, globals);
+  Object* const code = compile("attach()", python::kOwnFile, kEvalInput);
+  if (function && globals && code && set(globals, "attach", function) == 0) result = run(code, globals, globals);
   if (!result) clear();
-  for (Object* const each : {function, globals, result})
+  for (Object* const each : {function, globals, code, result})
     if (each) decref(each);
   release(state);
 }

@@ -6,6 +6,12 @@
 #include "launcher/options/parser.h"
 
 namespace torchprof::launcher {
+namespace {
+
+// Windows are short, and five looks at what a thread waits for are the least that says something.
+constexpr uint32_t kSampleHz = 200;
+
+}  // namespace
 
 AttachOptions parse_attach(const Arguments& arguments) {
   AttachOptions options;
@@ -33,10 +39,12 @@ AttachOptions parse_attach(const Arguments& arguments) {
   app.footer(
       "\nWindows of -w count from the moment of attaching; `auto` is for programs that are run.\n"
       "Without --steps, --for and -w: 5 steps, or 10 s where no step ends within 10 s.\n"
+      "Without --sample: 200 looks a second.\n"
       "What needs to be there from the start is missing and named: programs that are started, NVTX.");
   parser.parse(arguments);
   if (!steps.empty() + !time.empty() + has_spec > 1)
     throw Error("attach: only one of --steps, --for and -w" + see_help("attach"));
+  if (options.config.sample == kSampleOfWindow) options.config.sample = kSampleHz;
   options.window_named = !steps.empty() || !time.empty() || has_spec;
   if (has_spec && std::strcmp(options.config.window, "auto") == 0)
     throw Error("attach: -w auto is for programs that are run; --steps or --for says how much is recorded");

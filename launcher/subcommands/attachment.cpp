@@ -131,7 +131,9 @@ void Attachment::leave() {
   if (std::exchange(has_left_, true)) return;
   std::string why;
   std::error_code error;
-  if (const fs::path file = spool(); !file.empty()) {
+  Writers writers;
+  // What leaves another process of the run asks all that write there.
+  if (const fs::path file = spool(); !file.empty() && writers.writer_of(file) == pid_) {
     const std::string answer = ask(pid_, "detach", file, 10);
     if (answer.starts_with("error: no answer"))
       why = "is still attached: Python's lock is held for long; it is left when the lock is free";
@@ -139,7 +141,6 @@ void Attachment::leave() {
       why = answer.substr(answer.starts_with("error: ") ? 7 : 0);
   }
   if (!fs::exists("/proc/" + std::to_string(pid_), error)) why.clear();
-  Writers writers;
   for (const fs::path& file : formats::find_spools(place_))
     if (const uint32_t child = writers.writer_of(file); child != 0 && child != pid_) ask(child, "detach", file, 2);
   if (place_fd_ >= 0) fetch_spools();

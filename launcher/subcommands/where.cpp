@@ -143,6 +143,9 @@ void print_process(const Info& process) {
       add("", 0, "... and " + std::to_string(deeper) + " calls inside it");
     if (depth == 0) add("", 0, "nothing recorded is open");
   }
+  if (process.value("running", false) && process.value("open", Info::array()).empty() &&
+      !process.value("has_stacks", true))
+    out += "  its stacks cannot be read: that takes Python 3.11 or later, with the GIL\n";
   for (const Info& work : process.value("stuck_gpu", Info::array()))
     out += stuck_text(work, process.value("running", false));
   print_text(out);
@@ -254,6 +257,7 @@ int where(const Arguments& arguments) {
     info["running"] = runs;
     if (visit) info.erase("windows");
     info["steps"] = steps_text(process, runs);
+    info["has_stacks"] = process.interpreter.interpreter != 0 || process.meta("python.version").empty();
     auto stacks = runs ? stacks_now(process, writers.writer_of(process.file)) : std::vector<formats::ThreadLines>{};
     if (stacks.empty()) stacks = formats::stated_stacks(process);
     add_open(info, process, stacks, runs);

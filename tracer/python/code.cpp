@@ -164,6 +164,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
       (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher") || is_about_children(file, name))
     return FunctionKind::kWorker;
+  if (file == kOwnFile || file.find(kOwnScript) != file.npos) return FunctionKind::kOurs;
   return FunctionKind::kFunction;
 }
 
@@ -297,6 +298,12 @@ Function detail::function_slow(Object* code) noexcept {
     if (const uintptr_t bits = shared->bits.load(std::memory_order_relaxed)) return {bits};
   const CodeTexts texts(code);
   FunctionKind kind = kind_of(code, texts.file.view(), texts.name.view());
+  if (kind == FunctionKind::kOurs) {
+    const Function ours = Function::make({}, kind);
+    if (is_first || !is_shared(code)) set_extra(code, ours);
+    api().error_clear();
+    return ours;
+  }
   // What we know about modules, groups and workers is guarded by the first interpreter's GIL.
   if (!is_first && kind != FunctionKind::kThread) kind = FunctionKind::kFunction;
   // At the level `modules` this may be the very first event. Without the spool the function could not be defined, and

@@ -30,6 +30,9 @@ struct Function {
   bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
 };
 
+// co_filename of code of ours, and a part of that of the script by which `torchprof attach` comes (launcher/attach/).
+inline constexpr char kOwnFile[] = "<torchprof>", kOwnScript[] = "/torchprof-attach-";
+
 namespace detail {
 extern Size g_extra;           // our index among the co_extra slots
 extern size_t g_extra_offset;  // of PyCodeObject.co_extra; 0: not known, the API is asked

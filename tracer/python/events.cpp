@@ -26,6 +26,7 @@ ObjectId subject_of(Frame* frame, Function function) noexcept {
 
 // At the level `modules`, functions that are only followed have no span.
 bool is_recorded(Function function) noexcept {
+  if (function.kind() == FunctionKind::kOurs) return false;
   return g_level != PythonLevel::kModules || (!function.is_plain() && !function.is_followed());
 }
 

@@ -260,6 +260,7 @@ enum class FunctionKind : uint8_t {
   kScript = 7,        // of TorchScript; in native stacks alone
   kImport = 8,        // no function: the import of the module `name`, whose file is `file` (python/imports.h)
   kCompile = 9,       // of torch's compiler, compiles a frame or a graph; the reader treats it as any function
+  kOurs = 10,         // by which torchprof was attached; never in a spool
 };
 
 struct FunctionDef {  // a Python code object; may come again for the same id: the later one holds

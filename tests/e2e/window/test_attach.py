@@ -135,10 +135,13 @@ def test_an_attached_run_has_the_events_of_one_from_the_start_and_leaves_nothing
 
 
 @pytest.mark.parametrize("wait", WAITS)
-def test_a_main_thread_that_waits_is_attached_to(python, start, torchprof, program, tmp_path, wait):
+def test_a_main_thread_that_waits_is_attached_to(python, start, torchprof, program, load_trace, tmp_path, wait):
     process = start([python.path, program(WAITING % WAITS[wait])])
     done = torchprof("attach", process.pid, "--for", "100ms", "-o", tmp_path / "run")
     assert done.returncode == 0 and "1 process" in done.stderr, done.stderr
+    # By what we come is not the program's.
+    ours = ("torchprof", "<string>")
+    assert not [e for e in load_trace(tmp_path / "run" / "trace.json.gz").events if e.get("cat") == "python_function" and e["name"].startswith(ours)]
     assert process.poll() is None
 
 
@@ -150,6 +153,9 @@ def test_where_shows_the_lines_of_a_process_that_was_not_being_profiled(python, 
     assert shown.returncode == 0, shown.stderr
     if python.version >= (3, 11):
         assert re.search(r"program.py\(5\): deep, line 7", shown.stdout), shown.stdout
+        assert "(torchprof)" not in shown.stdout
+    else:
+        assert "its stacks cannot be read" in shown.stdout
     assert process.poll() is None
 
 
