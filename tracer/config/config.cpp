@@ -15,7 +15,7 @@ namespace {
 
 constexpr Setting kSettings[] = {
     {"TORCHPROF_OUTPUT", "--output", 'o', false, "DIR",
-     "the run directory; %h host, %p pid, %t time, %q{NAME} variable [torchprof-%t-%p]"},
+     "the run directory; %h host, %j job, %p pid, %t time, %u uid, %q{NAME} variable\n[torchprof-%t-%p]"},
     {"TORCHPROF_WINDOW", "--window", 'w', false, "SPEC",
      "what part of the run is captured: auto, all, steps=10..14, after=30s, ... [auto]"},
     {"TORCHPROF_BUDGET_EVENTS", "--budget-events", 0, false, "N",

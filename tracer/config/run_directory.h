@@ -11,9 +11,17 @@
 
 namespace torchprof {
 
-// Replaces %h host, %p process id, %t time (YYYYmmdd-HHMMSS), %q{NAME} variable, %% percent. False: unknown
-// placeholder, unset variable or too long, `error` says which.
+// Replaces %h host, %j job, %p process id, %t time (YYYYmmdd-HHMMSS), %u user id, %q{NAME} variable, %q{NAME:-INSTEAD}
+// what stands there if it is unset or empty, %% percent. False: unknown placeholder, unset variable or too long,
+// `error` says which.
+//
+// The job is what Slurm, PBS, Ray or torchrun call it; a pod, where none of them does; otherwise the machine since it
+// was started. It is one name: what it must not hold is replaced.
 bool expand_output(const char* pattern, char* out, size_t size, ErrorText& error) noexcept;
+
+// Whether all processes that are given this pattern have one directory, or one for each host, job or user. False: each
+// would have its own, or it cannot be read; `error` says which. No variable is looked at.
+bool is_shared_output(const char* pattern, ErrorText& error) noexcept;
 
 // A launcher made the run directory `output` on this host before it started the program, and said so in the
 // environment, as HOST:OUTPUT: one that is not there is out of sight. A run that the environment alone asks for makes

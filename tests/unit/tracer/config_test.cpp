@@ -278,13 +278,50 @@ TEST_CASE("placeholders of the run directory") {
   CHECK(time.find_first_not_of("0123456789") == 8);
 }
 
+TEST_CASE("the job is what the batch system, Ray or torchrun call it, or the machine") {
+  using V = std::map<std::string, std::string>;
+  const auto job = [](const V& variables) {
+    const Environment environment({variables.begin(), variables.end()});
+    return expanded("%j");
+  };
+  V all = {{"SLURM_JOB_ID", "17"}, {"PBS_JOBID", "18.host"}, {"RAY_JOB_ID", "19"}, {"TORCHELASTIC_RUN_ID", "20"}};
+  for (const auto& [name, id] : V(all)) CHECK(job({{name, id}}) == id);
+  CHECK(job(all) == "17");
+  all["SLURM_JOB_ID"] = "";
+  CHECK(job(all) == "18.host");
+  CHECK(job({{"TORCHELASTIC_RUN_ID", "a/b c\nd"}}) == "a_b_c_d");
+  CHECK(job({{"TORCHELASTIC_RUN_ID", ".."}}) == "_");
+  char host[256] = "";
+  gethostname(host, sizeof(host));
+  CHECK(job({{"TORCHELASTIC_RUN_ID", "none"}, {"KUBERNETES_SERVICE_HOST", "10.0.0.1"}}) == host);
+  CHECK(job({}).starts_with(host));
+  CHECK(job({}) == job({{"TORCHELASTIC_RUN_ID", "none"}}));
+}
+
+TEST_CASE("what stands for a variable that is not set, or is empty") {
+  const Environment environment({{"JOB", "7"}, {"EMPTY", ""}});
+  CHECK(expanded("%q{JOB:-x}%q{NONE:-x y}%q{EMPTY:-/z}%q{NONE:-}") == "7x y/z");
+  CHECK(expanded("%u") == std::to_string(getuid()));
+}
+
+TEST_CASE("a pattern that gives each process a directory is none for all") {
+  const auto why = [](const char* pattern) {
+    ErrorText error;
+    return is_shared_output(pattern, error) ? "" : std::string(error.text);
+  };
+  for (const char* shared : {"x", "%h/%j-%u", "%q{NONE}", "%q{A:-%p}", "%%p"}) CHECK(why(shared) == "");
+  for (const char* own : {"%p", "x/%t", "%h%p"}) CHECK(why(own).find("a directory of its own") != std::string::npos);
+  for (const char* bad : {"%", "%z", "%q{A"}) CHECK(why(bad) != "");
+}
+
 TEST_CASE("a pattern that cannot be filled in is refused") {
   const Environment environment(Variables{{"JOB", "seven"}});
   CHECK(expanded("x%") == "refused: output 'x%': a lone % at its end: %% is a percent sign");
-  CHECK(expanded("%z") == "refused: output '%z': %z is not a placeholder: %h, %p, %t, %q{NAME} or %%");
+  CHECK(expanded("%z") == "refused: output '%z': %z is not a placeholder: %h, %j, %p, %t, %u, %q{NAME} or %%");
   CHECK(expanded("%q{NONE}") == "refused: output '%q{NONE}': variable NONE is not set");
   for (const char* bad : {"%q", "%qJOB", "%q{JOB"})
-    CHECK(expanded(bad) == "refused: output '" + std::string(bad) + "': %q wants a variable: %q{NAME}");
+    CHECK(expanded(bad) ==
+          "refused: output '" + std::string(bad) + "': %q wants a variable: %q{NAME} or %q{NAME:-INSTEAD}");
   CHECK(expanded("12345678", 8) == "refused: output '12345678': the name is too long");
   CHECK(expanded("1234567", 8) == "1234567");
   CHECK(expanded("123%q{JOB}", 8) == "refused: output '123%q{JOB}': the name is too long");
