@@ -118,8 +118,10 @@ std::string report_footer() {
 
 }  // namespace
 
-void add_settings(CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set) {
+void add_settings(CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set,
+                  const std::function<bool(const Setting&)>& wanted) {
   for (const Setting& setting : settings()) {
+    if (!wanted(setting)) continue;
     std::string names = setting.option;
     if (setting.short_option) names = std::string{'-', setting.short_option} + "," + names;
     const auto set = [&config, &setting, was_set](const std::string& value) {

@@ -113,6 +113,15 @@ struct AttachOptions {
   std::string target;         // a process id, or a run directory
 };
 AttachOptions parse_attach(const Arguments& arguments);
+
+struct EnvOptions {
+  Config config;              // its output and its window have defaults of their own
+  std::string format = "sh";  // sh, fish, csh, docker, slurm, k8s or pth
+  std::filesystem::path pth;  // not empty: the directory to put the file of that format into
+  bool unset = false;
+};
+EnvOptions parse_env(const Arguments& arguments);
+
 Arguments parse_doctor(const Arguments& arguments);  // the command; may be empty
 
 // The formats in a --format list; "none" stands for no format.

@@ -20,8 +20,11 @@ std::string whole_number(const std::string& value);
 // --align, of the subcommands that read runs of several machines.
 void add_align(CLI::App& app, std::string& align);
 
-// The options of `run`, one for each of settings(); `was_set` is called after each that the command line has.
-void add_settings(CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set);
+// The options of `run`, one for each of settings() that is `wanted`; `was_set` is called after each that the command
+// line has.
+void add_settings(
+    CLI::App& app, Config& config, const std::function<void(const Setting&)>& was_set,
+    const std::function<bool(const Setting&)>& wanted = [](const Setting&) { return true; });
 void add_step(CLI::App& app, std::string& step);  // --step
 
 // A CLI11 application for one subcommand, with messages of ours.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <utility>
 
 #include "formats/io/error.h"
 
@@ -91,12 +92,17 @@ Library find_library() {
 
 std::vector<std::string> variables(const std::vector<std::string>& environment, const Library& library,
                                    const Config& config, const fs::path& run_directory) {
+  return variables_of_pattern(environment, library, config, doubled_percent(run_directory));
+}
+
+std::vector<std::string> variables_of_pattern(const std::vector<std::string>& environment, const Library& library,
+                                              const Config& config, const std::string& output) {
   std::vector<std::string> out;
   const Config defaults;
   for (const Setting& setting : settings()) {
     const std::string prefix = std::string(setting.variable) + "=";
     if (std::string_view(setting.option) == "--output") {
-      out.push_back(prefix + doubled_percent(run_directory));
+      out.push_back(prefix + output);
       continue;
     }
     const std::string value = value_text(config, setting);
@@ -110,6 +116,20 @@ std::vector<std::string> variables(const std::vector<std::string>& environment, 
     out.push_back("PYTHONPATH=" + python_path(value_in(environment, "PYTHONPATH"), library.python));
   out.push_back("LD_PRELOAD=" + preload_list(value_in(environment, "LD_PRELOAD"), library.preload));
   return out;
+}
+
+std::vector<std::string> without_library(const std::vector<std::string>& environment, const Library& library) {
+  const auto rest = [&](const char* name, const char* separators, const fs::path& ours) {
+    std::string out;
+    bool is_first = true;  // an empty entry counts
+    const std::string before = value_in(environment, name);
+    if (before.empty()) return std::string(name) + "=";
+    for (const std::string& entry : split(before, separators))
+      if (!same_file(entry, ours)) out += (std::exchange(is_first, false) ? "" : ":") + entry;
+    return std::string(name) + "=" + out;
+  };
+  return {rest(kNvtxInjection, "", library.preload), rest("PYTHONPATH", ":", library.python),
+          rest("LD_PRELOAD", ": ", library.preload)};
 }
 
 std::vector<std::string> with_variables(std::vector<std::string> environment,

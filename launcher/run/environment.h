@@ -27,6 +27,13 @@ Library find_library();
 //  * other TORCHPROF_* variables, if they differ from their default or were set before.
 std::vector<std::string> variables(const std::vector<std::string>& environment, const Library& library,
                                    const Config& config, const std::filesystem::path& run_directory);
+// The same with a pattern of the run directory, whose placeholders the library expands.
+std::vector<std::string> variables_of_pattern(const std::vector<std::string>& environment, const Library& library,
+                                              const Config& config, const std::string& output);
+
+// The variables that lead to the library, with what is left of them without it: as they were before variables() changed
+// them. An empty value: nothing.
+std::vector<std::string> without_library(const std::vector<std::string>& environment, const Library& library);
 
 // `environment` with `variables` in it.
 std::vector<std::string> with_variables(std::vector<std::string> environment,

@@ -14,6 +14,7 @@ namespace {
 constexpr Subcommand kSubcommands[] = {
     {"run", "profile a command and everything it starts", run},
     {"attach", "profile some steps of a program that runs already", attach},
+    {"env", "what arms any command without `torchprof run`: for shells, containers, images, jobs", env},
     {"report", "tables of a run or a trace: operators, GPU kernels, modules, memory, Python, steps", report},
     {"export", "write a format again", export_},
     {"merge", "several runs or nodes into one", merge},

@@ -20,6 +20,7 @@ const Subcommand& subcommand_named(const char* name);
 
 int run(const Arguments& arguments);
 int attach(const Arguments& arguments);
+int env(const Arguments& arguments);
 int report(const Arguments& arguments);
 int export_(const Arguments& arguments);
 int merge(const Arguments& arguments);

@@ -10,7 +10,7 @@ from conftest import ROOT
 # `tests/run -k x`, `formats/write/`, `cupti/nvtx/nvtx.h:30`: what begins with a folder of ours is a path up to the first blank.
 FOLDERS = ("cupti", "docs", "examples", "formats", "inject", "launcher", "packaging", "tests", "tracer", r"\.ci")
 PATH = re.compile(r"`((?:%s)/[^\s`:]*)" % "|".join(FOLDERS))
-COMMAND = re.compile(r"\btorchprof (run|report|export|merge|diff|ctl|where|top|doctor)\b([^`\n]*)")
+COMMAND = re.compile(r"\btorchprof (run|attach|env|report|export|merge|diff|ctl|where|top|doctor)\b([^`\n]*)")
 END_OF_COMMAND = re.compile(r"[|;&>#)]|\s->")
 
 

@@ -1,0 +1,202 @@
+"""`torchprof env`: what it prints arms commands that no launcher starts, in each shell and each format, and a run without a launcher is read like any other."""
+import contextlib
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from conftest import PATIENCE, clean_environment
+
+pytestmark = pytest.mark.once
+
+SHELLS = {"sh": "sh", "dash": "sh", "bash": "sh", "zsh": "sh", "fish": "fish", "tcsh": "csh"}
+# What means something to one of them, and what is more than ASCII.
+ODD = "'\"\\$`!*?[]{}()<>|&;~#^=,. \tab@:-é\U0001f600\n"
+LIBRARY_VARIABLES = {"NVTX_INJECTION64_PATH", "PYTHONPATH", "LD_PRELOAD"}
+
+
+def odd_names(count, alphabet=ODD):
+    generator = random.Random(7)
+    return ["x" + "".join(generator.choices(alphabet, k=12)) + "x" for _ in range(count)]
+
+
+def in_shell(shell, text, directory, env):
+    """The environment of what a shell starts that has read the text."""
+    script = directory / "armed"
+    script.write_text(text)
+    line = "source %s; env -0" if SHELLS[shell] == "csh" else ". %s; env -0"
+    more = ["-f"] if shell in ("tcsh", "zsh") else ["--no-config"] if shell == "fish" else []
+    done = subprocess.run([shutil.which(shell), *more, "-c", line % script], capture_output=True, env=clean_environment(env), cwd=directory, timeout=PATIENCE)
+    assert done.returncode == 0 and not done.stderr, (text, done)
+    return {name: value for name, _, value in (entry.partition("=") for entry in os.fsdecode(done.stdout).split("\0")) if name}
+
+
+def of_interest(environment):
+    return {name: value for name, value in environment.items() if name.startswith("TORCHPROF_") or name in LIBRARY_VARIABLES}
+
+
+def expected(prefix, output, **more):
+    library = prefix / "lib" / "torchprof"
+    so = str(library / "libtorchprof.so")
+    return {"TORCHPROF_OUTPUT": str(output), "TORCHPROF_WINDOW": "manual", "NVTX_INJECTION64_PATH": so, "PYTHONPATH": str(library / "python"), "LD_PRELOAD": so, **more}
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_shell_takes_what_is_printed_for_it_whatever_a_name_holds_and_takes_it_back(torchprof, prefix, tmp_path, shell):
+    if not shutil.which(shell):
+        pytest.skip("there is no %s here" % shell)
+    mine = {"PYTHONPATH": "/mine:/other", "TORCHPROF_OUTPUT": None}
+    for name in odd_names(8):
+        said = torchprof("env", "--format", SHELLS[shell], "-o", name + "/%h-%j", env=mine)
+        assert said.returncode == 0, said.stderr
+        wanted = expected(prefix, tmp_path / (name + "/%h-%j"))
+        wanted["PYTHONPATH"] += ":/mine:/other"
+        found = in_shell(shell, said.stdout, tmp_path, mine)
+        assert of_interest(found) == wanted
+        back = torchprof("env", "--unset", "--format", SHELLS[shell], env=of_interest(found))
+        assert of_interest(in_shell(shell, said.stdout + back.stdout, tmp_path, mine)) == {"PYTHONPATH": "/mine:/other"}
+
+
+def test_what_is_printed_twice_is_the_same(torchprof, prefix, tmp_path):
+    first = torchprof("env", "-o", "runs/%j", "--python", "off", "-w", "every=1000steps,for=3steps").stdout
+    found = of_interest(in_shell("sh", first, tmp_path, {}))
+    assert found == expected(prefix, tmp_path / "runs/%j", TORCHPROF_PYTHON="off", TORCHPROF_WINDOW="every=1000steps,for=3steps")
+    assert torchprof("env", env=found, cwd="/").stdout == first
+
+
+def test_an_env_file_of_docker(torchprof, prefix, tmp_path):
+    """Its lines are taken as they are: opts/envfile of docker/cli."""
+    for name in odd_names(5, ODD.replace("\n", "")):
+        said = torchprof("env", "--format", "docker", "-o", name, env={"LD_PRELOAD": None, "PYTHONPATH": "/of/this/machine"})
+        assert dict(line.split("=", 1) for line in said.stdout.splitlines()) == expected(prefix, tmp_path / name)
+    refused = torchprof("env", "--format", "docker", "-o", "a\nb")
+    assert refused.returncode == 125 and "has a line break, which this format cannot hold" in refused.stderr
+
+
+def as_kubernetes_expands(value):
+    """third_party/forked/golang/expansion/expand.go of Kubernetes: $$ is $, and $(NAME) a variable."""
+    assert not re.search(r"(?<!\$)(\$\$)*\$\(", value), value
+    return value.replace("$$", "$")
+
+
+def test_the_env_of_a_container_of_kubernetes(torchprof, prefix, tmp_path):
+    for name in odd_names(5) + ["$(HOME)", "$$(HOME)"]:
+        said = torchprof("env", "--format", "k8s", "-o", name)
+        lines = said.stdout.splitlines()
+        assert lines[0] == "env:" and len(lines) % 2 == 1
+        names = [re.fullmatch(r"- name: (\w+)", line)[1] for line in lines[1::2]]
+        values = [json.loads(re.fullmatch(r'  value: (".*")', line)[1]) for line in lines[2::2]]
+        assert {n: as_kubernetes_expands(v) for n, v in zip(names, values)} == expected(prefix, tmp_path / name)
+        with contextlib.suppress(ImportError):
+            import yaml
+            assert yaml.safe_load(said.stdout) == {"env": [{"name": n, "value": v} for n, v in zip(names, values)]}
+
+
+def test_a_task_prolog_of_slurm_adds_to_what_a_task_has(torchprof, prefix, tmp_path):
+    """Slurm takes the lines "export NAME=value" that it prints into the task's environment: slurm.conf(5), TaskProlog."""
+    for name in odd_names(5, ODD.replace("\n", "")):
+        script = tmp_path / "prolog"
+        script.write_text(torchprof("env", "--format", "slurm", "-o", name).stdout)
+        script.chmod(0o755)
+        for mine in ({}, {"PYTHONPATH": "/task's own:/x", "LD_PRELOAD": "libm.so.6"}):
+            printed = subprocess.run([script], capture_output=True, text=True, env=clean_environment(mine), check=True).stdout
+            wanted = expected(prefix, tmp_path / name)
+            wanted["PYTHONPATH"] += ":" + mine["PYTHONPATH"] if mine else ""
+            wanted["LD_PRELOAD"] = "libm.so.6:" + wanted["LD_PRELOAD"] if mine else wanted["LD_PRELOAD"]
+            assert dict(re.fullmatch(r"export (\w+)=(.*)", line).groups() for line in printed.splitlines()) == wanted
+
+
+def test_a_directory_for_each_process_is_refused(torchprof):
+    for pattern in ("%p", "a/%t", "%q{A:-%}/%p"):
+        refused = torchprof("env", "-o", pattern)
+        assert refused.returncode == 125 and "each process would have a directory of its own" in refused.stderr and not refused.stdout
+    assert "%z is not a placeholder" in torchprof("env", "-o", "%z").stderr
+    assert "--unset is for sh, fish and csh" in torchprof("env", "--unset", "--format", "k8s").stderr
+    assert "only one of them" in torchprof("env", "--pth", ".", "--format", "sh").stderr
+    assert torchprof("env", "-o", "%q{A:-%%p}-100%%").returncode == 0
+
+
+TRAIN = """
+import subprocess, sys, torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def unmistakable(): return [[] for _ in range(10)]
+def steps(count):
+    for _ in range(count):
+        with torch.autograd.profiler.record_function("of_the_armed"):
+            unmistakable()
+            optimizer.zero_grad()
+            model(torch.ones(2, 4)).sum().backward()
+            optimizer.step()
+if sys.argv[1:]: steps(3)
+else:
+    steps(10)
+    print("ready", flush=True)
+    while not sys.stdin.readline().startswith("end"): steps(5)
+    subprocess.run([sys.executable, __file__, "child"], check=True)
+"""
+
+
+def rows_of(torchprof, directory, table="ops"):
+    said = torchprof("report", directory, "-t", table, "--json")
+    assert said.returncode == 0, said.stderr
+    return json.loads(said.stdout)["tables"][0]["rows"]
+
+
+def operators(torchprof, directory):
+    return {row["name"]: row for row in rows_of(torchprof, directory)}
+
+
+def test_a_run_without_a_launcher_is_read_like_any_other(torchprof, torch_python, program, tmp_path):
+    armed = in_shell("sh", torchprof("env", "-w", "all", "-o", "runs/%q{NOBODY_SETS_THIS:-of all}").stdout, tmp_path, {})
+    script = program(TRAIN)
+    done = subprocess.run([torch_python, script], env=armed, cwd="/", input="go\nend\n", capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+    rows = operators(torchprof, tmp_path / "runs" / "of all")
+    assert rows["of_the_armed"]["calls"] == 15 + 3
+    assert len(rows_of(torchprof, tmp_path / "runs" / "of all", "processes")) == 2  # the child, too
+
+
+@pytest.fixture
+def site(torch_python, tmp_path):
+    """A Python of its own that has torch, and its site directory."""
+    subprocess.run([torch_python, "-m", "venv", "--without-pip", "--system-site-packages", tmp_path / "venv"], check=True, env=clean_environment())
+    (packages,) = (tmp_path / "venv" / "lib").glob("python3*/site-packages")
+    return tmp_path / "venv" / "bin" / "python", packages
+
+
+def test_a_pth_arms_a_python_and_nothing_else(torchprof, launcher, site, program, tmp_path):
+    python, packages = site
+    script = program(TRAIN)
+    def run(*command, env=None):
+        done = subprocess.run(command, env=clean_environment(env), cwd=tmp_path, input="end\n", capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+    name = odd_names(1)[0]
+    assert torchprof("env", "--pth", packages, "-o", name, "-w", "all").returncode == 0
+    assert sorted(path.name for path in packages.glob("*.pth")) == ["torchprof.pth"] and (packages / "torchprof.pth").stat().st_mode & 0o777 == 0o644
+    run(python, "-I", script)
+    rows = operators(torchprof, tmp_path / name)
+    assert rows["of_the_armed"]["calls"] == 13 and rows["aten::linear"]["calls"] == 13
+    # Memory, too, although nothing was preloaded.
+    assert rows_of(torchprof, tmp_path / name, "memory")
+    shown = run(python, "-c", "import os; print(os.environ['TORCHPROF_WINDOW'], 'LD_PRELOAD' in os.environ, 'PYTHONPATH' in os.environ)")
+    assert shown == "all False False\n"
+    assert run(python, "-c", "import os; print('TORCHPROF_WINDOW' in os.environ)", env={"TORCHPROF_DISABLE": "1"}) == "False\n"
+    # The environment, as of `torchprof run`, says all where it says anything.
+    run(launcher, "run", "-q", "-o", tmp_path / "launched", "-w", "steps=1..2", "--", python, script)
+    assert operators(torchprof, tmp_path / "launched")["of_the_armed"]["calls"] == 4
+    # Again, and back.
+    assert torchprof("env", "--pth", packages).returncode == 0
+    assert torchprof("env", "--unset", "--pth", packages).returncode == 0
+    assert not list(packages.glob("*.pth")) and run(python, "-c", "import os; print('TORCHPROF_WINDOW' in os.environ)") == "False\n"
+    assert "is not there" in torchprof("env", "--unset", "--pth", packages).stderr
+    (packages / "torchprof.pth").write_text("import os\n")
+    for refused in (torchprof("env", "--pth", packages), torchprof("env", "--unset", "--pth", packages)):
+        assert refused.returncode == 125 and "it stays as it is" in refused.stderr
+    assert "is no directory" in torchprof("env", "--pth", tmp_path / "nowhere").stderr
