@@ -19,6 +19,10 @@ std::vector<std::string> format_names() {
   return names;
 }
 
+// What a subcommand does that has nothing to work on.
+constexpr const char* kAliveRuns =
+    "\n\nWithout arguments: lists the runs of this user that are alive here. The exit status is 1 if there is none.";
+
 // A directory of files (formats/write/parquet/dataset.h), which `export` alone writes.
 constexpr const char* kDataset = "parquet";
 
@@ -178,8 +182,11 @@ RunOptions parse_run(const Arguments& arguments) {
 ReportOptions parse_report(const Arguments& arguments) {
   ReportOptions options;
   formats::TableOptions& t = options.tables;
-  Parser parser("report", "RUN|TRACE [OPTIONS]",
-                "Prints tables of a run directory, a spool, or a trace: ours, torch.profiler's, nvprof's or nsys's.");
+  Parser parser(
+      "report", "RUN|TRACE [OPTIONS]",
+      std::string(
+          "Prints tables of a run directory, a spool, or a trace: ours, torch.profiler's, nvprof's or nsys's.") +
+          kAliveRuns);
   CLI::App& app = parser.app();
   std::string tables, columns;
   size_t top = 0;
@@ -302,7 +309,8 @@ WhereOptions parse_where(const Arguments& arguments) {
       "Prints what every thread is doing, or was doing when it died: the calls, modules and operators that are\n"
       "open, outermost first, since when, and the line of each Python function. The program is not stopped. Functions\n"
       "that no event has told of, as in a hang outside of windows, have no time. A process that is not being profiled\n"
-      "is attached to for a moment.");
+      "is attached to for a moment." +
+          std::string(kAliveRuns));
   parser.app()
       .add_option("PID|RUN", options.target,
                   "a process, the `torchprof run` of a command, a run directory, or a .spool")
@@ -322,7 +330,8 @@ TopOptions parse_top(const Arguments& arguments) {
       "time, GPUs, memory, and its ranks side by side with the slowest marked. It reads the records of the last "
       "window\n"
       "or of the last seconds; the program is not stopped. Keys: w opens a window as `torchprof ctl RUN start` does,\n"
-      "q or Ctrl-C leaves.");
+      "q or Ctrl-C leaves." +
+          std::string(kAliveRuns));
   CLI::App& app = parser.app();
   app.add_option("RUN|PID", options.target,
                  "a run directory, a process that is being profiled, its `torchprof run`, or a .spool")
@@ -347,7 +356,8 @@ CtlOptions parse_ctl(const Arguments& arguments) {
       "  stop        closes it\n"
       "  steps=N..M  RUN alone: all ranks record steps N to M, on all hosts that share RUN; where hosts have\n"
       "              run directories of their own, the same numbers on each of them do it\n"
-      "  next=K      RUN alone: the next K steps that all ranks can begin together");
+      "  next=K      RUN alone: the next K steps that all ranks can begin together" +
+          std::string(kAliveRuns));
   parser.app()
       .add_option("PID|RUN", options.target,
                   "a process that is being profiled; all of a run: its directory or its `torchprof run`")

@@ -73,6 +73,19 @@ fs::path spool_of(uint32_t pid) {
   return {};
 }
 
+std::vector<Recorded> recorded_processes() {
+  std::vector<Recorded> out;
+  std::error_code error;
+  for (const uint32_t pid : all_pids()) {
+    fs::path spool = spool_of(pid);
+    if (spool.empty()) continue;
+    if (!fs::exists(spool, error)) spool = proc_file(pid, "root") + spool.string();
+    if (fs::exists(spool, error)) out.push_back({pid, std::move(spool)});
+  }
+  std::ranges::sort(out, {}, &Recorded::pid);
+  return out;
+}
+
 uint32_t Writers::writer_of(const fs::path& spool) {
   const uint32_t number = number_in(spool);
   const auto writes_it = [&spool](uint32_t pid) { return spool_of(pid).filename() == spool.filename(); };

@@ -19,6 +19,14 @@ namespace torchprof::launcher {
 // The spool that a process writes; empty if there is none.
 std::filesystem::path spool_of(uint32_t pid);
 
+// The processes of this machine that write a spool, sorted by pid: as far as this user may see what they map, so of its
+// own, and for root of all. A spool that lies in another mount namespace is named through /proc.
+struct Recorded {
+  uint32_t pid;  // in our namespace
+  std::filesystem::path spool;
+};
+std::vector<Recorded> recorded_processes();
+
 // The id of a process in its own PID namespace, which it puts into its spool's name.
 uint32_t own_number(uint32_t pid);
 

@@ -10,6 +10,7 @@
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/ask_steps.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
@@ -55,6 +56,7 @@ std::vector<Asked> processes_of(const std::string& target) {
 }  // namespace
 
 int ctl(const Arguments& arguments) {
+  if (arguments.empty()) return list_alive_runs("torchprof ctl RUN start|stop|status|steps=N..M|next=K");
   const CtlOptions options = parse_ctl(arguments);
   const std::string target = without_launcher(options.target);
   if (options.steps) return ask_steps(target, *options.steps);

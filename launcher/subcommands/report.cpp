@@ -8,6 +8,7 @@
 #include "formats/report/summary.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 
@@ -50,6 +51,7 @@ std::string phases_of(const Input& input) {
 }  // namespace
 
 int report(const Arguments& arguments) {
+  if (arguments.empty()) return list_alive_runs("torchprof report RUN");
   ReportOptions options = parse_report(arguments);
   const Input input = find_input(options.input);
   options.tables.writing = phases_of(input);

@@ -17,6 +17,7 @@
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/subcommands/top_picture.h"
@@ -309,6 +310,7 @@ bool watch(Job& job) {
 }  // namespace
 
 int top(const Arguments& arguments) {
+  if (arguments.empty()) return list_alive_runs("torchprof top RUN");
   TopOptions options = parse_top(arguments);
   options.target = without_launcher(options.target);
   Job job(options);

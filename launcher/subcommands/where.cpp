@@ -22,6 +22,7 @@
 #include "launcher/run_dir/run_info.h"
 #include "launcher/run_dir/wall_clock.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/attachment.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
@@ -223,6 +224,7 @@ bool is_recorded(uint32_t pid) {
 }  // namespace
 
 int where(const Arguments& arguments) {
+  if (arguments.empty()) return list_alive_runs("torchprof where RUN");
   const WhereOptions options = parse_where(arguments);
   const std::string target = without_launcher(options.target);
   std::vector<fs::path> spools;

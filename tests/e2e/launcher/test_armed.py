@@ -1,4 +1,5 @@
-"""`torchprof env`: what it prints arms commands that no launcher starts, in each shell and each format, and a run without a launcher is read like any other."""
+"""`torchprof env`: what it prints arms commands that no launcher starts, in each shell and each format, and a run without a launcher is read like any other.
+The commands without an argument list the runs that are alive."""
 import contextlib
 import json
 import os
@@ -160,6 +161,57 @@ def test_a_run_without_a_launcher_is_read_like_any_other(torchprof, torch_python
     rows = operators(torchprof, tmp_path / "runs" / "of all")
     assert rows["of_the_armed"]["calls"] == 15 + 3
     assert len(rows_of(torchprof, tmp_path / "runs" / "of all", "processes")) == 2  # the child, too
+
+
+@pytest.fixture
+def alive(torchprof, torch_python, program, tmp_path):
+    """A program that was armed, has made 10 steps, and makes 5 more for each line."""
+    with contextlib.ExitStack() as stack:
+        def start(output, *options, command=None):
+            armed = in_shell("sh", torchprof("env", "-o", output, *options).stdout, tmp_path, {})
+            job = subprocess.Popen([torch_python, program(TRAIN)], env=armed, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            stack.callback(job.communicate)
+            stack.callback(job.kill)
+            assert job.stdout.readline() == "ready\n"
+            return job
+        yield start
+
+
+def listed(said, tmp_path):
+    assert said.returncode == 0, said
+    head, *lines = said.stdout.splitlines()
+    assert head.split() == ["ranks", "step", "window", "since", "processes", "run,", "command"]
+    # Other runs of this machine are listed, too.
+    pattern = r" +(.+?)  +(\S+(?: to \d+)?)  +(open|closed|open in \d+)  +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  +([\d, ]+(?:and \d+ more)?)  (/.*?)  (.*)"
+    return {pathlib.Path(m[5]).relative_to(tmp_path): (m[1], m[2], m[3], m[4], m[6]) for line in lines if str(tmp_path) in line and (m := re.fullmatch(pattern, line))}
+
+
+def test_without_an_argument_the_runs_that_are_alive_are_listed(torchprof, alive, tmp_path):
+    closed, whole = alive("one/%j", "-w", "manual"), alive("two", "-w", "all")
+    for command, goes_on in (("ctl", "torchprof ctl RUN start|stop|status"), ("top", "torchprof top RUN"), ("where", "torchprof where RUN"), ("report", "torchprof report RUN")):
+        said = torchprof(command)
+        found = listed(said, tmp_path)
+        assert said.stderr.startswith("torchprof: go on with one of them: " + goes_on)
+        (one,) = [path for path in found if path.parts[0] == "one"]
+        ranks, step, window, pids, line = found[one]
+        assert (ranks, step, window, pids) == ("-", "10", "closed", str(closed.pid)) and line.endswith("program.py")
+        assert found[pathlib.Path("two")][2:4] == ("open", str(whole.pid))
+    assert torchprof("ctl", tmp_path / one, "start").returncode == 0
+    closed.stdin.write("go\n")
+    closed.stdin.flush()
+    closed.communicate("go\nend\n", timeout=PATIENCE)
+    assert closed.returncode == 0
+    assert one not in listed(torchprof("ctl"), tmp_path)
+    assert operators(torchprof, tmp_path / one)["of_the_armed"]["calls"] == 10
+
+
+def test_where_none_is_alive_that_is_said(launcher, tmp_path):
+    alone = ["unshare", "--map-root-user", "--pid", "--fork", "--mount-proc"]
+    if subprocess.run([*alone, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no PID namespace may be made here")
+    for command in ("ctl", "top", "where", "report"):
+        done = subprocess.run([*alone, launcher, command], capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
+        assert (done.returncode, done.stdout, done.stderr) == (1, "", "torchprof: no run of this user is alive here\n")
 
 
 @pytest.fixture
