@@ -83,15 +83,18 @@ constexpr size_t kMostVectors = 16384;  // bytes of the extended state
 constexpr milliseconds kUntilStopped{2000};
 constexpr std::string_view kSyscall = "\x0f\x05";  // the instruction
 
+// Newer than the headers that the release is made with.
+constexpr long kIoUringEnter = 426, kEpollPwait2 = 441;
+
 // One of those with a timeout goes on as restart_syscall after a stop.
 bool is_resting(long number) {
   constexpr long kResting[] = {
-      SYS_poll,        SYS_ppoll,           SYS_select, SYS_pselect6,        SYS_epoll_wait,      SYS_epoll_pwait,
-      SYS_nanosleep,   SYS_clock_nanosleep, SYS_futex,  SYS_accept,          SYS_accept4,         SYS_recvfrom,
-      SYS_recvmsg,     SYS_wait4,           SYS_waitid, SYS_rt_sigtimedwait, SYS_restart_syscall, SYS_read,
-      SYS_readv,       SYS_write,           SYS_writev, SYS_recvmmsg,        SYS_sendto,          SYS_sendmsg,
-      SYS_connect,     SYS_flock,           SYS_fcntl,  SYS_pause,           SYS_rt_sigsuspend,   SYS_io_uring_enter,
-      SYS_epoll_pwait2};
+      SYS_poll,      SYS_ppoll,           SYS_select, SYS_pselect6,        SYS_epoll_wait,      SYS_epoll_pwait,
+      SYS_nanosleep, SYS_clock_nanosleep, SYS_futex,  SYS_accept,          SYS_accept4,         SYS_recvfrom,
+      SYS_recvmsg,   SYS_wait4,           SYS_waitid, SYS_rt_sigtimedwait, SYS_restart_syscall, SYS_read,
+      SYS_readv,     SYS_write,           SYS_writev, SYS_recvmmsg,        SYS_sendto,          SYS_sendmsg,
+      SYS_connect,   SYS_flock,           SYS_fcntl,  SYS_pause,           SYS_rt_sigsuspend,   kIoUringEnter,
+      kEpollPwait2};
   return std::ranges::find(kResting, number) != std::end(kResting);
 }
 
