@@ -55,7 +55,7 @@ class DocumentAssembly {
     if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
-    if (is_wanted("memory"))
+    if (is_wanted("memory") && !leaves_out_each_process())
       for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, options_.rows, is_detailed()))
         add(std::move(table));
     if (is_wanted("steps")) {
@@ -82,6 +82,10 @@ class DocumentAssembly {
   bool is_asked_for(const char* name) const { return !options_.tables.empty() && is_wanted(name); }
   bool is_detailed() const { return options_.has_totals || !is_text(); }
   bool is_text() const { return options_.style == ReportStyle::kText; }
+  // A summary of many processes has no tables of each of them.
+  bool leaves_out_each_process() const {
+    return is_text() && options_.tables.empty() && groups_.size() > kShownProcesses;
+  }
 
   // For a run that was captured in part: what the whole of it spent in each name.
   void add_estimates(ReportTable& table) const {
@@ -301,7 +305,7 @@ class DocumentAssembly {
   void add_processes() {
     if (is_text() && report_.parts.size() < 2) return;
     add_in_order(processes_table(groups_), "more process");
-    if (!is_text()) return;
+    if (!is_text() || leaves_out_each_process()) return;
     constexpr size_t kRows = 5;
     for (size_t i = 0; i < std::min(groups_.size(), kShownProcesses); ++i) {
       const PartGroup& group = groups_[i];

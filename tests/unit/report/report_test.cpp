@@ -1,6 +1,7 @@
 // A report as data, and its styles.
 #include <doctest/doctest.h>
 
+#include <deque>
 #include <nlohmann/json.hpp>
 
 #include "formats/report/columns.h"
@@ -208,6 +209,22 @@ TEST_CASE("the number of rows is that of each table, and what is left out is cou
   const std::string text = summary_text(*trace, {.tables = {"kernels", "steps", "processes"}, .rows = 1});
   CHECK(text.find("2 more GPUs") != text.npos);
   CHECK(text.find("2 more processes") != text.npos);
+}
+
+TEST_CASE("the summary of many processes is as long as that of a few") {
+  for (const size_t count : {size_t{2}, kShownProcesses, kShownProcesses + 1, size_t{100}}) {
+    std::deque<SpoolBuilder> spools;
+    for (size_t i = 0; i < count; ++i) test::train(spools.emplace_back(static_cast<uint32_t>(100 + i)), 100);
+    std::vector<const SpoolBuilder*> all;
+    for (const SpoolBuilder& spool : spools) all.push_back(&spool);
+    const test::LoadedTrace trace(all);
+    const std::string text = summary_text(*trace, {});
+    CAPTURE(text);
+    const bool has_each = count <= kShownProcesses;
+    CHECK((text.find("Operators by self time in process") != text.npos) == has_each);
+    if (!has_each) CHECK(std::ranges::count(text, '\n') < 140);
+    CHECK(!summary_text(*trace, {.tables = {"memory"}}).empty());
+  }
 }
 
 TEST_CASE("no two columns of a table have the same key") {
