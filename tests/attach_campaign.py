@@ -98,7 +98,7 @@ def trains():
         loss.backward()
         optimizer.step()
         n += 1
-    return n, float(loss).hex()
+    return n, float(loss.detach()).hex()
 if kind != "trains": print("ready", flush=True)
 result = {"busy": busy, "threads": threads, "loads": loads, "sleeps": sleeps, "trains": trains}[kind]()
 print("done", *(result if isinstance(result, tuple) else (result,)), flush=True)

@@ -1,6 +1,7 @@
 #include "formats/ranks/align.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -217,23 +218,33 @@ Trace load_aligned(const std::vector<std::filesystem::path>& spools, Contents co
 }
 
 std::vector<std::string> clock_lines(const Trace& trace) {
+  constexpr size_t kMost = 4;  // machines of which each has a line: those whose clocks are known the least
   std::vector<std::string> lines;
   std::vector<bool> has_rank(trace.machines.size());
   for (const Process& p : trace.processes) has_rank[p.machine] = has_rank[p.machine] || distributed_of(p).rank;
-  std::optional<uint32_t> first;
-  for (uint32_t m = 0; m < trace.machines.size(); ++m) {
-    const Machine& machine = trace.machines[m];
-    const std::string clock = "clock of " + printable(machine.host);
-    if (machine.correction)
-      lines.push_back(
-          clock + ": " + duration_text(static_cast<double>(std::abs(machine.ahead_ns))) +
-          (machine.ahead_ns < 0 ? " behind " : " ahead of ") + printable(trace.machines[machine.reference].host) +
-          print(", drifts by %+.1f ppm; aligned within ", machine.drift_ppm) +
-          duration_text(static_cast<double>(machine.error_ns)) + " by " + plural(machine.collectives, "collective"));
-    else if (has_rank[m] && std::exchange(first, first.value_or(m)))
-      lines.push_back(clock + ": as it is, so that its ranks are not compared with those of " +
-                      printable(trace.machines[*first].host) + ": they share no collectives that are surely the same");
+  std::vector<const Machine*> aligned;
+  for (const Machine& machine : trace.machines)
+    if (machine.correction) aligned.push_back(&machine);
+  std::ranges::stable_sort(aligned, std::greater<>(), &Machine::error_ns);
+  for (size_t i = 0; i < std::min(aligned.size(), kMost); ++i) {
+    const Machine& machine = *aligned[i];
+    lines.push_back(
+        "clock of " + printable(machine.host) + ": " + duration_text(static_cast<double>(std::abs(machine.ahead_ns))) +
+        (machine.ahead_ns < 0 ? " behind " : " ahead of ") + printable(trace.machines[machine.reference].host) +
+        print(", drifts by %+.1f ppm; aligned within ", machine.drift_ppm) +
+        duration_text(static_cast<double>(machine.error_ns)) + " by " + plural(machine.collectives, "collective"));
   }
+  if (aligned.size() > kMost)
+    lines.push_back("clocks of " + plural(aligned.size() - kMost, "more machine") + ": aligned at least as well");
+  std::optional<uint32_t> first;
+  size_t left_alone = 0;
+  for (uint32_t m = 0; m < trace.machines.size(); ++m)
+    if (!trace.machines[m].correction && has_rank[m] && std::exchange(first, first.value_or(m)) &&
+        ++left_alone <= kMost)
+      lines.push_back("clock of " + printable(trace.machines[m].host) +
+                      ": as it is, so that its ranks are not compared with those of " +
+                      printable(trace.machines[*first].host) + ": they share no collectives that are surely the same");
+  if (left_alone > kMost) lines.push_back("clocks of " + plural(left_alone - kMost, "more machine") + ": likewise");
   return lines;
 }
 

@@ -139,6 +139,16 @@ bool is_compiler(std::string_view file, std::string_view name) noexcept {
          (name == "compile_fx_inner" && ends_with(file, "torch/_inductor/compile_fx.py"));
 }
 
+// Whether it is of the script by which `torchprof attach` comes to 3.14 and later (launcher/attach/attach.cpp). The
+// interpreter gives that no name; it has one function.
+bool is_own_script(Object* code, std::string_view file, std::string_view name) noexcept {
+  if (file != "<string>" || name != "<module>") return file == "<string>" && name == kOwnFunction;
+  const Ref names(api().get_attr(code, "co_names"));
+  const bool has_names = names && type_of(names.get()) == api().tuple_type && api().tuple_size(names.get()) > 0;
+  const char* const first = has_names ? api().utf8(api().tuple_get(names.get(), 0), nullptr) : nullptr;
+  return first && std::string_view(first) == kOwnFunction;
+}
+
 constexpr std::string_view kProfilerFile = "torch/profiler/profiler.py";  // 1.13 to 2.14
 
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
@@ -164,7 +174,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
       (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher") || is_about_children(file, name))
     return FunctionKind::kWorker;
-  if (file == kOwnFile || file.find(kOwnScript) != file.npos) return FunctionKind::kOurs;
+  if (file == kOwnFile || is_own_script(code, file, name)) return FunctionKind::kOurs;
   return FunctionKind::kFunction;
 }
 

@@ -30,8 +30,8 @@ struct Function {
   bool is_followed() const noexcept { return kind() >= FunctionKind::kThread; }
 };
 
-// co_filename of code of ours, and a part of that of the script by which `torchprof attach` comes (launcher/attach/).
-inline constexpr char kOwnFile[] = "<torchprof>", kOwnScript[] = "/torchprof-attach-";
+// co_filename of code of ours; the function in the script by which `torchprof attach` comes (launcher/attach/).
+inline constexpr char kOwnFile[] = "<torchprof>", kOwnFunction[] = "torchprof_attach";
 
 namespace detail {
 extern Size g_extra;           // our index among the co_extra slots
