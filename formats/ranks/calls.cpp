@@ -18,12 +18,18 @@ uint64_t bytes_of(int64_t elements, uint8_t type) {
   return elements <= 0 ? 0 : std::min(static_cast<uint64_t>(elements), kMostBytesOfCall) * element_size(type);
 }
 
-// 0: not known.
-uint64_t bytes_of(std::string_view inputs) {
-  if (is_cut(inputs)) return 0;
+struct Sent {
+  uint64_t bytes = 0;  // 0: not known
+  uint8_t type = CommsCall::kNoType;
+};
+
+Sent sent_by(std::string_view inputs) {
+  if (is_cut(inputs)) return {};
   uint64_t bytes = 0;
+  std::optional<uint8_t> type;
   for (const Input& input : decode_inputs(inputs)) {
     for (const Tensor& tensor : input.tensors) {
+      type = type.value_or(tensor.type) == tensor.type ? tensor.type : CommsCall::kNoType;
       uint64_t elements = element_size(tensor.type);
       for (const int64_t size : tensor.sizes) {
         if (size <= 0) elements = 0;
@@ -34,7 +40,7 @@ uint64_t bytes_of(std::string_view inputs) {
       bytes = std::min(kMostBytesOfCall, bytes + elements);
     }
   }
-  return bytes;
+  return {bytes, type.value_or(CommsCall::kNoType)};
 }
 
 // The group that all ranges of gloo, MPI and UCC are of: none if they may be of several.
@@ -116,6 +122,7 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
     // The step of the call, not of its kernels: these run behind it, not equally far in all processes.
     CommsCall call{s.begin.value, s.end.value, bytes_of(std::max(c.in_elements, c.out_elements), c.type),
                    step_of(s.begin.value), s.collective_sequence};
+    call.type = c.type;
     if (is_pair(c.name)) call.peer = global_rank(c.ranks, c.rank);
     if (const auto kernels = kernels_.find(s.external_id); kernels != kernels_.end()) {
       std::tie(call.begin, call.end) = kernels->second;
@@ -136,11 +143,13 @@ void CommsCollector::slice(const Slice& s, std::string_view name) {
   if (is == Is::kSend || is == Is::kReceive) post(s, is == Is::kSend);
   if (is != Is::kRange) return;
   of_ranges_.name = name;
+  const Sent sent = sent_by(process_.string(s.inputs));
   calls_[of_ranges_].push_back({.begin = s.begin.value,
                                 .end = s.end.value,
-                                .bytes = bytes_of(process_.string(s.inputs)),
+                                .bytes = sent.bytes,
                                 .step = step_of(s.begin.value),
-                                .is_until_done = s.finished});
+                                .is_until_done = s.finished,
+                                .type = sent.type});
 }
 
 // c10d::send(Tensor[] tensors, ProcessGroup group, int dst, int tag), recv_ likewise

@@ -29,6 +29,7 @@ namespace torchprof::formats {
 
 struct CommsCall {
   static constexpr int64_t kNoStep = -1;
+  static constexpr uint8_t kNoType = 255;  // not known, or of several types
 
   int64_t begin;  // ns
   int64_t end;
@@ -40,6 +41,7 @@ struct CommsCall {
   int32_t peer = -1;           // of a send or recv: the global rank of the other side; -1: not known
   int32_t tag = 0;             // likewise
   bool is_until_done = false;  // `end` is when the collective is done, and not when its call returned
+  uint8_t type = kNoType;      // c10::ScalarType of what is sent
 };
 
 struct CommsKind {

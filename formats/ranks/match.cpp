@@ -24,8 +24,7 @@ bool has_one_size(std::string_view name) {
 
 // Which of its kind a call is.
 struct Place {
-  enum Since : uint8_t { kNumber, kBegin, kStep, kFound };
-  Since since = kFound;
+  MatchedBy since = MatchedBy::kTime;
   int64_t of = 0;    // the number, or the step
   uint64_t nth = 0;  // of that number, or since the begin or step
   auto operator<=>(const Place&) const = default;
@@ -59,7 +58,7 @@ class KindMatcher {
     for (size_t begin = 0; begin < placed_.size();) {
       size_t end = begin + 1;
       const Place& first = placed_[begin].place;
-      const bool is_number = first.since == Place::kNumber;
+      const bool is_number = first.since == MatchedBy::kNumber;
       while (end < placed_.size() && placed_[end].place.since == first.since &&
              (is_number || placed_[end].place.of == first.of))
         ++end;
@@ -68,14 +67,22 @@ class KindMatcher {
     }
     find_loose();
     for (const auto& list : loose_) uncertain += list.size();
-    std::ranges::sort(rows_, {}, [](const auto& row) { return row.first; });
-    MatchedCalls matched{members_, {}};
-    for (const auto& [begin, row] : rows_) matched.calls.insert(matched.calls.end(), row.begin(), row.end());
+    std::ranges::sort(rows_, {}, &Found::begin);
+    MatchedCalls matched{members_};
+    for (const Found& found : rows_) {
+      matched.calls.insert(matched.calls.end(), found.row.begin(), found.row.end());
+      matched.by.push_back(found.by);
+    }
     return matched;
   }
 
  private:
   using Row = std::vector<const CommsCall*>;
+  struct Found {
+    int64_t begin;  // by which they are sorted
+    MatchedBy by;
+    Row row;
+  };
   static constexpr size_t kFewestPauses = 3;
 
   void place() {
@@ -85,13 +92,13 @@ class KindMatcher {
       uint64_t nth = 0;
       for (const CommsCall& call : *lists_[list]) {
         if (call.number >= 0) {
-          placed_.push_back({{Place::kNumber, call.number, of_number[call.number]++}, list, &call});
+          placed_.push_back({{MatchedBy::kNumber, call.number, of_number[call.number]++}, list, &call});
         } else if (call.step == CommsCall::kNoStep) {
           loose_[list].push_back(&call);
         } else {
           nth = call.step == step ? nth + 1 : 0;
           step = call.step;
-          placed_.push_back({{step == 0 ? Place::kBegin : Place::kStep, step, nth}, list, &call});
+          placed_.push_back({{step == 0 ? MatchedBy::kBegin : MatchedBy::kStep, step, nth}, list, &call});
         }
       }
     }
@@ -109,7 +116,7 @@ class KindMatcher {
     for (Row& row : rows) {
       has_right_sizes = has_right_sizes && (is_number || has_same_sizes(row));
       if (is_certain && has_right_sizes)
-        add(std::move(row));
+        add(std::move(row), calls.front().place.since);
       else
         for (size_t list = 0; list < row.size(); ++list)
           if (row[list] != nullptr) loose_[list].push_back(row[list]);
@@ -118,7 +125,7 @@ class KindMatcher {
 
   // Those who were recorded from their begin may end one before the other; a step has all of its calls.
   bool has_same_counts(std::span<const Placed> calls) const {
-    if (calls.front().place.since != Place::kStep) return true;
+    if (calls.front().place.since != MatchedBy::kStep) return true;
     std::vector<uint64_t> counts(lists_.size());
     for (const Placed& call : calls) ++counts[call.list];
     std::erase(counts, 0);
@@ -154,10 +161,10 @@ class KindMatcher {
     return true;
   }
 
-  void add(Row row) {
+  void add(Row row, MatchedBy by) {
     if (std::ranges::count(row, nullptr) + 1 >= std::ssize(row)) return;
     const auto first = std::ranges::find_if(row, [](const CommsCall* call) { return call != nullptr; });
-    rows_.emplace_back((*first)->begin, std::move(row));
+    rows_.push_back({(*first)->begin, by, std::move(row)});
   }
 
   // Those that no common moment places: on each machine by what goes on at once. Left in `loose_` are those that may
@@ -181,7 +188,7 @@ class KindMatcher {
         if (std::ranges::count(row, nullptr) + 1 == std::ssize(row))
           left.push_back(row[base]);
         else
-          add(std::move(row));
+          add(std::move(row), MatchedBy::kTime);
       }
       // What goes on while no other one does is of a time in which nobody else was recorded.
       if (is_one_machine)
@@ -248,7 +255,7 @@ class KindMatcher {
   std::vector<const std::vector<CommsCall>*> lists_;
   std::vector<Placed> placed_;
   std::vector<std::vector<const CommsCall*>> loose_;  // by list
-  std::vector<std::pair<int64_t, Row>> rows_;         // with a time by which they are sorted
+  std::vector<Found> rows_;
 };
 
 using JobKey = std::pair<uint32_t, uint32_t>;  // and the clock
@@ -292,6 +299,7 @@ std::map<CommsKind, std::vector<Pair>> match_pairs(const std::vector<const Comms
   struct Side {
     size_t process;
     const CommsCall* call;
+    const CommsKind* kind;
   };
   std::map<Key, Side> sends;
   std::map<CommsKind, std::map<Key, Side>> receives;
@@ -312,7 +320,7 @@ std::map<CommsKind, std::vector<Pair>> match_pairs(const std::vector<const Comms
                       call.tag,
                       call.number,
                       count};
-        (is_send ? sends : receives[kind])[key] = {i, &call};
+        (is_send ? sends : receives[kind])[key] = {i, &call, &kind};
       }
     }
   }
@@ -320,7 +328,8 @@ std::map<CommsKind, std::vector<Pair>> match_pairs(const std::vector<const Comms
   for (const auto& [kind, of_kind] : receives)
     for (const auto& [key, receive] : of_kind)
       if (const auto send = sends.find(key); send != sends.end())
-        pairs[kind].push_back({send->second.process, receive.process, send->second.call, receive.call});
+        pairs[kind].push_back(
+            {send->second.process, receive.process, send->second.call, receive.call, send->second.kind});
   return pairs;
 }
 

@@ -27,10 +27,19 @@
 
 namespace torchprof::formats {
 
+// By what a row is known to be one collective.
+enum class MatchedBy : uint8_t {
+  kNumber,  // torch's
+  kBegin,   // its place since its ranks began
+  kStep,    // its place in a step
+  kTime,    // what went on at once
+};
+
 // Of processes whose times can be compared, unless that is left to the caller.
 struct MatchedCalls {
   std::vector<size_t> processes{};        // indices; at least two
   std::vector<const CommsCall*> calls{};  // row by row, one a process; null: it lacks that one
+  std::vector<MatchedBy> by{};            // of each row
   size_t rows() const { return calls.size() / processes.size(); }
   const CommsCall* const* row(size_t n) const { return calls.data() + n * processes.size(); }
 };
@@ -49,6 +58,7 @@ std::map<CommsKind, MatchedKind> match(const std::vector<const CommsCalls*>& pro
 struct Pair {
   size_t sender, receiver;  // indices
   const CommsCall *send, *receive;
+  const CommsKind* kind_of_send;  // in its CommsCalls
 };
 // By the kind of the receive.
 std::map<CommsKind, std::vector<Pair>> match_pairs(const std::vector<const CommsCalls*>& processes, Compared compared);

@@ -15,14 +15,15 @@ class Comparison {
 
   void add(const MatchedCalls& matched, CommsTally& tally) {
     for (const size_t process : matched.processes) waits_.try_emplace(process);
-    for (size_t n = 0; n < matched.rows(); ++n) add_row(matched, matched.row(n), tally);
+    for (size_t n = 0; n < matched.rows(); ++n) add_row(matched, n, tally);
   }
 
   void add(const Pair& pair, CommsTally& tally) {
     if (counts_ && !counts_(pair.sender, pair.send->begin)) return;
     ++tally.compared;
     ++was_last_[pair.sender];
-    add_to(tally.waiting_ns, surely(waited(*pair.receive, pair.send->begin), error(pair.receiver, pair.sender)));
+    const Waited wait = waited(*pair.receive, *processes_[pair.receiver], pair.send->begin, *processes_[pair.sender]);
+    add_to(tally.waiting_ns, wait.surely_ns);
   }
 
   void finish(CommsTally& tally) {
@@ -38,32 +39,21 @@ class Comparison {
   }
 
  private:
-  // How long it waited for another that began then.
-  static int64_t waited(const CommsCall& call, int64_t begin) {
-    return std::max<int64_t>(0, difference(std::min(begin, call.end), call.begin));
-  }
-  int64_t error(size_t a, size_t b) const { return clock_error(*processes_[a], *processes_[b]); }
-  static int64_t surely(int64_t ns, int64_t error) { return ns <= error ? 0 : ns; }
-
-  void add_row(const MatchedCalls& matched, const CommsCall* const* row, CommsTally& tally) {
-    const size_t count = matched.processes.size();
-    size_t last = count;
-    for (size_t i = 0; i < count; ++i)
-      if (row[i] != nullptr && (last == count || row[i]->begin > row[last]->begin)) last = i;
-    const int64_t begin = row[last]->begin;
-    const size_t slowest = matched.processes[last];
+  void add_row(const MatchedCalls& matched, size_t n, CommsTally& tally) {
+    const CommsCall* const* row = matched.row(n);
+    const LastToBegin last = last_to_begin(matched, n, processes_);
+    const int64_t begin = row[last.column]->begin;
+    const size_t slowest = matched.processes[last.column];
     if (counts_ && !counts_(slowest, begin)) return;
     ++tally.compared;
-    bool is_last = true;
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < matched.processes.size(); ++i) {
       if (row[i] == nullptr) continue;
       const size_t process = matched.processes[i];
-      const int64_t ns = waited(*row[i], begin), unsure = error(process, slowest);
-      is_last = is_last && (i == last || unsure == 0 || begin - row[i]->begin > unsure);
-      add_to(tally.waiting_ns, surely(ns, unsure));
-      waits_[process].add(row[i]->begin, row[i]->begin + ns);
+      const Waited wait = waited(*row[i], *processes_[process], begin, *processes_[slowest]);
+      add_to(tally.waiting_ns, wait.surely_ns);
+      waits_[process].add(row[i]->begin, row[i]->begin + wait.ns);
     }
-    if (is_last) ++was_last_[slowest];
+    if (last.is_sure) ++was_last_[slowest];
   }
 
   const std::vector<const CommsCalls*>& processes_;
@@ -73,6 +63,26 @@ class Comparison {
 };
 
 }  // namespace
+
+Waited waited(const CommsCall& call, const CommsCalls& process, int64_t begin, const CommsCalls& other) {
+  const int64_t ns = std::max<int64_t>(0, difference(std::min(begin, call.end), call.begin));
+  return {ns, ns <= clock_error(process, other) ? 0 : ns};
+}
+
+LastToBegin last_to_begin(const MatchedCalls& matched, size_t n, const std::vector<const CommsCalls*>& processes) {
+  const CommsCall* const* row = matched.row(n);
+  const size_t count = matched.processes.size();
+  LastToBegin last{count, true};
+  for (size_t i = 0; i < count; ++i)
+    if (row[i] != nullptr && (last.column == count || row[i]->begin > row[last.column]->begin)) last.column = i;
+  const CommsCalls& slowest = *processes[matched.processes[last.column]];
+  for (size_t i = 0; i < count; ++i) {
+    if (row[i] == nullptr || i == last.column) continue;
+    const int64_t error = clock_error(*processes[matched.processes[i]], slowest);
+    last.is_sure = last.is_sure && (error == 0 || difference(row[last.column]->begin, row[i]->begin) > error);
+  }
+  return last;
+}
 
 int64_t clock_error(const CommsCalls& a, const CommsCalls& b) {
   return a.machine == b.machine ? 0 : sum(a.error_ns, b.error_ns);

@@ -48,6 +48,20 @@ using CommsCounts = std::function<bool(size_t process, int64_t begin)>;
 std::map<CommsKind, CommsTally> compare(const std::vector<const CommsCalls*>& processes,
                                         const CommsCounts& counts = {});
 
+// How long a call waited for another process, which began or sent then: as the clocks say, and as far as their error
+// lets one say it.
+struct Waited {
+  int64_t ns, surely_ns;
+};
+Waited waited(const CommsCall& call, const CommsCalls& process, int64_t begin, const CommsCalls& other);
+
+// Of a row of match(): which of its processes was the last to begin, and whether that is sure.
+struct LastToBegin {
+  size_t column;
+  bool is_sure;
+};
+LastToBegin last_to_begin(const MatchedCalls& matched, size_t row, const std::vector<const CommsCalls*>& processes);
+
 // Of the clocks of two processes: how far one may be off against the other. 0: they are of one machine.
 int64_t clock_error(const CommsCalls& a, const CommsCalls& b);
 

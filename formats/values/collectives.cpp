@@ -64,6 +64,8 @@ void add(std::string& out, std::string_view key, const NumberList& list) {
 
 }  // namespace
 
+std::string_view dtype_of(uint8_t type) { return type < kTypes.size() ? kTypes[type] : std::string_view(); }
+
 unsigned element_size_of(std::string_view type) {
   const auto known = std::ranges::find(kTypes, type);
   return known == kTypes.end() ? 0 : element_size(static_cast<uint8_t>(known - kTypes.begin()));
@@ -103,7 +105,7 @@ std::string collective_json(std::string_view encoded) {
   if (!decode_collective(encoded, c)) return {};
   std::string out;
   add(out, "Collective name", c.name);
-  add(out, "dtype", c.type < kTypes.size() ? kTypes[c.type] : std::string_view("UNKNOWN_SCALAR"));
+  add(out, "dtype", c.type < kTypes.size() ? dtype_of(c.type) : std::string_view("UNKNOWN_SCALAR"));
   add(out, "In msg nelems", c.in_elements);
   add(out, "Out msg nelems", c.out_elements);
   add(out, "In split size", c.in_split);

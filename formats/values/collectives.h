@@ -34,6 +34,8 @@ struct Collective {
 // False: it is cut off, or not such an encoding.
 bool decode_collective(std::string_view encoded, Collective& collective);
 
+// The name of a c10::ScalarType that Kineto's `dtype` has ("Float"); empty: this build does not know it.
+std::string_view dtype_of(uint8_t type);
 // Bytes of an element of a type by the name that Kineto's `dtype` has; 0: this build does not know it.
 unsigned element_size_of(std::string_view type);
 

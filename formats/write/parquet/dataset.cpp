@@ -14,6 +14,7 @@
 #include "formats/trace/distributed.h"
 #include "formats/trace/gpu_index.h"
 #include "formats/values/inputs.h"
+#include "formats/write/parquet/collectives.h"
 #include "formats/write/parquet/dataset_schema.h"
 
 namespace torchprof::formats {
@@ -27,10 +28,6 @@ constexpr size_t at(ProcessColumn c) { return static_cast<size_t>(c); }
 
 std::optional<int64_t> or_none(uint64_t value) {
   return value == 0 ? std::nullopt : std::optional(static_cast<int64_t>(value));
-}
-
-std::vector<std::pair<std::string, std::string>> about(std::string_view table) {
-  return {{"torchprof.table", std::string(table)}, {"torchprof.dataset_version", std::to_string(kDatasetVersion)}};
 }
 
 // A number that `make` gives once for each index.
@@ -117,12 +114,6 @@ class Slices final : public Sink {
     return out;
   }
 
-  std::optional<int64_t> step_at(int64_t time) const {
-    const auto step = std::ranges::upper_bound(steps_, time, {}, &StepSpan::end);
-    if (step == steps_.end() || step->begin > time) return {};
-    return static_cast<int64_t>(step->number);
-  }
-
   void flush() {
     std::ranges::stable_sort(rows_, {}, &Row::begin);
     for (const Row& row : rows_) {
@@ -135,7 +126,7 @@ class Slices final : public Sink {
       file_.add(at(SliceColumn::kName), row.name);
       file_.add(at(SliceColumn::kKind), row.kind);
       file_.add(at(SliceColumn::kModule), row.module);
-      file_.add(at(SliceColumn::kStep), step_at(row.begin));
+      file_.add(at(SliceColumn::kStep), step_at(steps_, row.begin));
       file_.add(at(SliceColumn::kIsBackward), row.is_backward);
       file_.add(at(SliceColumn::kIsOutermost), row.is_outermost);
       file_.add(at(SliceColumn::kOperator), row.op);
@@ -219,12 +210,14 @@ void add_process(const Process& process, std::optional<int64_t> rank, std::strin
 
 }  // namespace
 
-std::vector<std::string> write_dataset(const Trace&, Processes processes, const std::filesystem::path& directory,
+std::vector<std::string> write_dataset(const Trace& trace, Processes processes, const std::filesystem::path& directory,
                                        Existing existing) {
-  std::vector<std::string> names = {"steps.parquet", "processes.parquet"};
-  Output steps_out(directory / names[0], existing), processes_out(directory / names[1], existing);
+  std::vector<std::string> names = {"steps.parquet", "processes.parquet", "collectives.parquet"};
+  Output steps_out(directory / names[0], existing), processes_out(directory / names[1], existing),
+      collectives_out(directory / names[2], existing);
   TableFile steps_table(steps_out, step_columns(), about("steps"));
   TableFile processes_table(processes_out, process_columns(), about("processes"));
+  Collectives collectives(trace);
   std::map<std::string, size_t> times;
   for (const Process& process : processes) {
     const std::optional<int64_t> rank = distributed_of(process).rank;
@@ -233,18 +226,22 @@ std::vector<std::string> write_dataset(const Trace&, Processes processes, const 
     std::error_code error;
     std::filesystem::create_directories(file.parent_path(), error);
     if (error) throw Error(file.parent_path().string() + ": cannot make the directory: " + error.message());
-    Steps steps = statistics_of(process).steps;
+    Statistics statistics = statistics_of(process, {.has_comms = true});
+    Steps& steps = statistics.steps;
     std::ranges::sort(steps.spans, {}, &StepSpan::begin);
     Output out(file, existing);
     Slices(process, rank, steps.spans, out).run();
     out.commit();
     add_steps(process, rank, steps, steps_table);
     add_process(process, rank, name, processes_table);
+    collectives.add(process, std::move(statistics.comms), std::move(steps.spans));
   }
   steps_table.finish();
   steps_out.commit();
   processes_table.finish();
   processes_out.commit();
+  collectives.write(collectives_out);
+  collectives_out.commit();
   return names;
 }
 

@@ -1,11 +1,17 @@
 // The columns of the tables of a dataset, in the order in which they are written. docs/formats.md lists them.
 //
 // A change of meaning, or of an existing column, raises kDatasetVersion; an addition does not. Times are nanoseconds
-// since 1970 (UTC) on the clock of the process's host, durations nanoseconds.
+// since 1970 (UTC) on the clock of the trace (formats/ranks/align.h), durations nanoseconds.
 #pragma once
 
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "formats/replay/steps.h"
 #include "formats/write/parquet/table_file.h"
 
 namespace torchprof::formats::parquet {
@@ -46,6 +52,32 @@ enum class StepColumn : uint8_t {
   kDuration,  //
   kInFull,    // 0: slices of it are missing, since no window was open for all of it
   kEndedBy,   // "ProfilerStep", "Optimizer: AdamW_0"
+  kCount,
+};
+
+// collectives: a row a call of a rank, with the numbers of the table comms. Rows with the same `collective` are the
+// same collective, or a send and its receive (formats/ranks/match.h)
+enum class CollectiveColumn : uint8_t {
+  kRank,
+  kHost,
+  kPid,
+  kCollective,  // from 1, in the whole dataset; this and the next two null: nobody can be sure which one it is
+  kMatchedBy,   // "number", "begin", "step", "time" (MatchedBy)
+  kRanks,       // that were found in it
+  kName,        // "allreduce", "gloo:all_reduce"
+  kGroup,       // for people: its description, or its name; null: not known
+  kGroupRanks,  // "0, 2"; null: not known
+  kPeer,        // of a send or receive: the global rank of the other side; null: not known
+  kNumber,      // of torch's own count in its group; null: not known
+  kStep,        // as of slices
+  kBytes,       // of the input or the output, whichever is larger; null: not recorded
+  kType,        // "Float"; null: not known, or of several types
+  kStart,       //
+  kDuration,    //
+  kWaiting,  // until the last one began, or the other side sent; 0 where the clocks may be off by as much; null: it was
+             // not compared, or is a send
+  kIsLast,   // for this one the others waited; null: it was not compared
+  kClockError,  // by how much its clock and that of the last one may differ, 0 on one machine; null: not compared
   kCount,
 };
 
@@ -95,6 +127,28 @@ inline std::vector<ColumnSpec> step_columns() {
           {"ended_by", ColumnKind::kText}};
 }
 
+inline std::vector<ColumnSpec> collective_columns() {
+  return {{"rank", ColumnKind::kCategory, true},
+          {"host", ColumnKind::kText},
+          {"pid", ColumnKind::kCategory},
+          {"collective", ColumnKind::kNumber, true},
+          {"matched_by", ColumnKind::kText, true},
+          {"ranks", ColumnKind::kCategory, true},
+          {"name", ColumnKind::kText},
+          {"group_name", ColumnKind::kText, true},
+          {"group_ranks", ColumnKind::kText, true},
+          {"peer", ColumnKind::kCategory, true},
+          {"number", ColumnKind::kNumber, true},
+          {"step", ColumnKind::kNumber, true},
+          {"bytes", ColumnKind::kCategory, true},
+          {"dtype", ColumnKind::kText, true},
+          {"start_ns"},
+          {"duration_ns"},
+          {"waiting_ns", ColumnKind::kNumber, true},
+          {"is_last", ColumnKind::kFlag, true},
+          {"clock_error_ns", ColumnKind::kCategory, true}};
+}
+
 inline std::vector<ColumnSpec> process_columns() {
   return {{"rank", ColumnKind::kNumber, true},
           {"host", ColumnKind::kText},
@@ -107,6 +161,18 @@ inline std::vector<ColumnSpec> process_columns() {
           {"clean_exit", ColumnKind::kFlag},
           {"lost_events"},
           {"file", ColumnKind::kText}};
+}
+
+// What each file says of itself.
+inline std::vector<std::pair<std::string, std::string>> about(std::string_view table) {
+  return {{"torchprof.table", std::string(table)}, {"torchprof.dataset_version", std::to_string(kDatasetVersion)}};
+}
+
+// The number of the step that ran at this time. `steps`: sorted, and apart.
+inline std::optional<int64_t> step_at(const std::vector<StepSpan>& steps, int64_t time) {
+  const auto step = std::ranges::upper_bound(steps, time, {}, &StepSpan::end);
+  if (step == steps.end() || step->begin > time) return {};
+  return static_cast<int64_t>(step->number);
 }
 
 }  // namespace torchprof::formats::parquet

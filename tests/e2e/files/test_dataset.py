@@ -1,6 +1,8 @@
 """`export --format parquet`: a directory of tables with the numbers of ours, for whatever reads Parquet."""
 import collections
+import csv
 import importlib.util
+import io
 import json
 import shutil
 import sqlite3
@@ -9,7 +11,8 @@ import subprocess
 import pytest
 
 import read_parquet
-from conftest import profile
+from conftest import SUPPORT, profile
+from simulated_hosts import move_ranks
 
 pytestmark = pytest.mark.once
 
@@ -61,7 +64,7 @@ def test_there_is_a_file_for_each_process_and_tables_of_all(dataset):
     run, directory = dataset
     processes = read_parquet.columns(directory / "processes.parquet")
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.parquet"))
-    assert files == sorted(["steps.parquet", "processes.parquet", *processes["file"]])
+    assert files == sorted(["steps.parquet", "processes.parquet", "collectives.parquet", *processes["file"]])
     assert {(rank, role, file.rpartition("/")[2]) for rank, role, file in rows(processes, "rank", "role", "file") if rank is not None} == {
         (0, "rank 0", "rank=0.parquet"), (1, "rank 1", "rank=1.parquet")}
     assert {file.partition("/")[0] for file in processes["file"]} == {"host=" + host for host in processes["host"]}
@@ -97,6 +100,88 @@ def test_slices_have_their_step_module_and_shapes(dataset):
         assert collections.Counter(module for module, _ in linear) == {"0": 12, "2": 12}
         assert all(json.loads(shapes)[1] == [4, 8] for name, shapes in rows(slices, "name", "shapes") if name == "aten::addmm")
         assert sum(name.startswith("a ") and "\x1b" not in name for name in slices["name"]) == 12
+
+
+TALK = """
+import time, torch, torch.distributed as dist
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank, small, large = dist.get_rank(), torch.ones(8), torch.ones(64, dtype=torch.float64)
+for step in range(20):
+    time.sleep(0.02 * (rank == step % 3))
+    dist.all_reduce(small)
+    dist.broadcast(large, 0)
+    if rank == 0: dist.send(small, 2)
+    if rank == 2: dist.recv(small, 0)
+dist.destroy_process_group()
+"""
+
+
+@pytest.fixture(scope="module")
+def talked(launcher, torch_python, tmp_path_factory):
+    """A job of three ranks that talk to each other."""
+    directory = tmp_path_factory.mktemp("talk")
+    (directory / "talk.py").write_text(TALK)
+    run = profile(launcher, directory / "run", [torch_python, SUPPORT / "ranks.py", 3, directory / "talk.py"], options=["-q", "--format", "table"],
+                  env={"GLOO_SOCKET_IFNAME": "lo"})
+    assert run.status == 0, run.stderr
+    return run.directory
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_collectives_add_up_to_the_table_comms(talked, torchprof, tmp_path, hosts):
+    """On two hosts, too, where waits within the clocks' error are none."""
+    shutil.copytree(talked, tmp_path / "run")
+    if hosts == 2:
+        move_ranks(tmp_path / "run", {2}, "elsewhere", 5_000_000, 20e-6)
+    assert torchprof("export", tmp_path / "run", "--format", "parquet", "-o", tmp_path / "out").returncode == 0
+    calls = collections.defaultdict(list)
+    columns = read_parquet.columns(tmp_path / "out" / "collectives.parquet")
+    for row in rows(columns, *columns):
+        row = dict(zip(columns, row))
+        calls[row["name"]].append(row)
+    assert calls.keys() == {"gloo:all_reduce", "gloo:broadcast", "gloo:send", "gloo:recv"}
+    assert {call["host"] == "elsewhere" for of in calls.values() for call in of if call["rank"] == 2} == {hosts == 2}
+    table = list(csv.DictReader(io.StringIO(torchprof("report", tmp_path / "run", "-t", "comms", "--csv").stdout)))
+    assert len(table) == len(calls)
+    for line in table:
+        of = calls[line["name"]]
+        assert (len(of), sum(c["duration_ns"] for c in of), sum(c["bytes"] or 0 for c in of)) == (
+            int(line["calls"]), int(line["total_ns"]), int(line["bytes"]))
+        if line["name"] == "gloo:send":  # is compared on the side that waits
+            assert not line["waiting_ns"] and {(c["is_last"], c["waiting_ns"]) for c in of} == {(True, None)}
+            continue
+        assert sum(c["waiting_ns"] or 0 for c in of) == int(line["waiting_ns"])
+        collective = {c["collective"]: c for c in of if c["collective"]}
+        last = collections.Counter(c["rank"] for all_of in calls.values() for c in all_of if c["is_last"] and c["collective"] in collective)
+        if not last:
+            assert not line["slowest"]
+            continue
+        assert int(line["slowest"].removeprefix("rank ")) in [rank for rank in last if last[rank] == max(last.values())]
+        assert float(line["slowest_percent"]) == pytest.approx(100 * max(last.values()) / len(collective))
+
+
+def test_a_collective_of_all_ranks_is_one(talked, torchprof, tmp_path):
+    assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "out").returncode == 0
+    columns = read_parquet.columns(tmp_path / "out" / "collectives.parquet")
+    of = collections.defaultdict(dict)
+    for collective, rank, name, *rest in rows(columns, "collective", "rank", "name", "start_ns", "duration_ns", "matched_by", "ranks", "bytes", "dtype", "peer"):
+        of[collective][rank] = (name, *rest)
+    reduce = [ranks for ranks in of.values() if ranks[max(ranks)][0] == "gloo:all_reduce"]
+    assert len(reduce) == 20 and all(ranks.keys() == {0, 1, 2} for ranks in reduce)
+    for ranks in reduce:
+        assert max(start for _, start, *_ in ranks.values()) <= min(start + took for _, start, took, *_ in ranks.values())
+        assert {call[3:] for call in ranks.values()} == {("begin", 3, 32, "Float", None)}
+    assert {call[6] for ranks in of.values() for call in ranks.values() if call[0] == "gloo:broadcast"} == {"Double"}
+    pairs = [ranks for ranks in of.values() if ranks.keys() == {0, 2}]
+    assert len(pairs) == 20 and all((ranks[0][0], ranks[0][7], ranks[2][0], ranks[2][7]) == ("gloo:send", 2, "gloo:recv", 0) for ranks in pairs)
+
+
+def test_a_part_of_a_run_has_the_collectives_of_its_processes(talked, torchprof, tmp_path):
+    assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "out", "--process", "1", "--process", "2").returncode == 0
+    columns = read_parquet.columns(tmp_path / "out" / "collectives.parquet")
+    assert set(columns["rank"]) == {1, 2} and set(columns["ranks"]) == {2, None}
+    assert all(collective is None for name, collective in rows(columns, "name", "collective") if name == "gloo:recv")
 
 
 def test_row_groups_can_be_skipped_by_time(dataset):

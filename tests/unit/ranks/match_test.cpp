@@ -104,9 +104,11 @@ TEST_CASE("calls of windows that were opened one after another are matched by wh
       });
       all += static_cast<int64_t>(job.numbers[rank].size());
     }
-    const int64_t right = job.right(job.match());
+    const MatchedKind kind = job.match();
+    const int64_t right = job.right(kind);
     REQUIRE(right >= 0);
     matched += right;
+    for (const MatchedCalls& calls : kind.of_jobs) CHECK(calls.by == std::vector(calls.rows(), MatchedBy::kTime));
   }
   CHECK(matched * 10 > all * 6);
 }
@@ -124,6 +126,7 @@ TEST_CASE("calls of whole runs are matched to the last, also if a rank ends earl
     const MatchedKind kind = job.match();
     CHECK(job.right(kind) == static_cast<int64_t>(2 * job.numbers[0].size() + died));
     CHECK(kind.uncertain == 0);
+    for (const MatchedCalls& calls : kind.of_jobs) CHECK(calls.by == std::vector(calls.rows(), MatchedBy::kBegin));
   }
 }
 
@@ -146,7 +149,9 @@ TEST_CASE("a step that one rank lacks is left out for that rank alone") {
     }
     for (const auto& [step, ranks] : ranks_of_step)
       if (ranks == 1) kept -= calls_of_step[step];
-    CHECK(job.right(job.match()) == kept);
+    const MatchedKind kind = job.match();
+    CHECK(job.right(kind) == kept);
+    for (const MatchedCalls& calls : kind.of_jobs) CHECK(calls.by == std::vector(calls.rows(), MatchedBy::kStep));
   }
 }
 
@@ -171,6 +176,7 @@ TEST_CASE("torch's numbers are believed, whatever came before them") {
   const auto kinds = match({&first, &second}, Compared::kClocks);
   const MatchedCalls& matched = kinds.at({"allreduce"}).of_jobs.at(0);
   REQUIRE(matched.rows() == 1);
+  CHECK(matched.by == std::vector{MatchedBy::kNumber});
   CHECK((matched.row(0)[0]->begin == 200 && matched.row(0)[1]->begin == 104));
 }
 
