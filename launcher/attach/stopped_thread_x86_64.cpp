@@ -252,7 +252,8 @@ void StoppedThread::wait_for_interrupt() {
     const int status = wait(kUntilStopped, "did not stop");
     const int signal = WSTOPSIG(status);
     if (status >> 16 == PTRACE_EVENT_STOP && signal == SIGTRAP) return;
-    if (status >> 16 == PTRACE_EVENT_STOP) throw Error("it is stopped (SIGSTOP)");
+    if (status >> 16 == PTRACE_EVENT_STOP)
+      throw Error("it is stopped (SIGSTOP): kill -CONT " + std::to_string(image_.pid()));
     ptrace(PTRACE_CONT, tid_, nullptr, status >> 16 == 0 ? signal : 0);
   }
 }

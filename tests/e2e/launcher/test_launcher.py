@@ -70,7 +70,7 @@ REFUSED = {
     "an unknown variable": (["run", "touch", "started"], {"TORCHPROF_PYHTON": "off"},
                             "TORCHPROF_PYHTON: no such variable; `torchprof help run` lists them"),
     "an unknown placeholder": (["run", "-o", "x%z", "touch", "started"], {},
-                               "output 'x%z': %z is not a placeholder: %h, %p, %t, %q{NAME} or %%"),
+                               "output 'x%z': %z is not a placeholder: %h, %j, %p, %t, %u, %q{NAME} or %%"),
     "a lone percent sign": (["run", "-o", "x%", "touch", "started"], {}, "output 'x%': a lone % at its end: %% is a percent sign"),
     "a placeholder without its variable": (["run", "-o", "%q{NOT_SET}", "touch", "started"], {},
                                            "output '%q{NOT_SET}': variable NOT_SET is not set"),

@@ -279,7 +279,7 @@ def test_recycled_chunks_are_no_harm(launcher, program, tmp_path):
 
 def test_what_cannot_be_shown_is_one_line(torchprof, run_torchprof, program, tmp_path):
     ended = run_torchprof([PYTHON, program("pass")], options=["--discard"])
-    for arguments, line in ((["4194999"], "there is no process 4194999"), ([tmp_path / "no"], "No such file"), ([], "RUN|PID is required"),
-                            ([ended.directory], "its raw records are gone"), ([tmp_path, "--last", "x"], "is not a whole number")):
+    for arguments, line in ((["4194999"], "there is no process 4194999"), ([tmp_path / "no"], "No such file"),
+                            (["--once"], "RUN|PID is required"), ([ended.directory], "its raw records are gone"), ([tmp_path, "--last", "x"], "is not a whole number")):
         done = torchprof("top", *arguments)
         assert done.returncode == 125 and line in done.stderr and done.stderr.count("\n") == 1, done
