@@ -61,12 +61,8 @@ class Alignment {
     std::vector<CommsCalls> calls(trace.processes.size());
     for (size_t i = 0; i < calls.size(); ++i)
       if (may_have_collectives(trace.processes[i])) calls[i] = calls_of(trace.processes[i]);
-    uint32_t number = 0;
-    for (const Job& job : jobs_of(trace.processes)) {
-      for (const auto& members : {job.programs, job.helpers})
-        for (const size_t i : members) put_into_job(calls[i], number);
-      ++number;
-    }
+    const std::vector<uint32_t> jobs = job_numbers(trace.processes);
+    for (size_t i = 0; i < calls.size(); ++i) put_into_job(calls[i], jobs[i]);
     std::vector<const CommsCalls*> all;
     for (const CommsCalls& each : calls) {
       all.push_back(&each);

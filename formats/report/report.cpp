@@ -142,13 +142,9 @@ class UnitNames {
 
 // The job of each process, by its place.
 std::vector<uint32_t> jobs_in_order(const Trace& trace) {
-  std::vector<uint32_t> jobs(trace.processes.size());
-  uint32_t number = 0;
-  for (const Job& job : jobs_of(trace.processes)) {
-    for (const auto* members : {&job.programs, &job.helpers})
-      for (const size_t i : *members) jobs[trace.processes[i].place - 1] = number;
-    ++number;
-  }
+  const std::vector<uint32_t> numbers = job_numbers(trace.processes);
+  std::vector<uint32_t> jobs(numbers.size());
+  for (size_t i = 0; i < numbers.size(); ++i) jobs[trace.processes[i].place - 1] = numbers[i];
   return jobs;
 }
 

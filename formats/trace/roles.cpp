@@ -371,6 +371,17 @@ std::vector<Job> jobs_of(const std::vector<Process>& processes) {
   return jobs;
 }
 
+std::vector<uint32_t> job_numbers(const std::vector<Process>& processes) {
+  std::vector<uint32_t> numbers(processes.size());
+  uint32_t number = 0;
+  for (const Job& job : jobs_of(processes)) {
+    for (const auto* members : {&job.programs, &job.helpers})
+      for (const size_t i : *members) numbers[i] = number;
+    ++number;
+  }
+  return numbers;
+}
+
 void assign_roles(std::vector<Process>& processes) {
   std::vector<Standing> standings = standings_of(processes);
   make_groups(standings, processes);

@@ -42,6 +42,8 @@ struct Job {
 };
 // In the order of their first program's start. `processes` are sorted by start.
 std::vector<Job> jobs_of(const std::vector<Process>& processes);
+// The place in jobs_of() of each process's job, by its index.
+std::vector<uint32_t> job_numbers(const std::vector<Process>& processes);
 
 // Whether it is the role of a worker of a DataLoader, or of several.
 bool is_loader(std::string_view role);

@@ -155,12 +155,8 @@ void Collectives::add(const Process& process, CommsCalls calls, std::vector<Step
 }
 
 void Collectives::write(Output& out) {
-  uint32_t number = 0;
-  for (const Job& job : jobs_of(trace_.processes)) {
-    for (const auto* members : {&job.programs, &job.helpers})
-      for (const size_t i : *members) put_into_job(calls_[at(trace_.processes[i])], number);
-    ++number;
-  }
+  const std::vector<uint32_t> jobs = job_numbers(trace_.processes);
+  for (size_t i = 0; i < jobs.size(); ++i) put_into_job(calls_[at(trace_.processes[i])], jobs[i]);
   std::vector<const CommsCalls*> calls;
   for (const CommsCalls& each : calls_) calls.push_back(&each);
   CollectiveRows(calls, processes_, steps_, out).add_all();
