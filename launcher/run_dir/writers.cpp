@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string_view>
+#include <thread>
 
 #include "tracer/spool/file_lock.h"
 #include "tracer/spool/layout.h"
@@ -18,12 +20,29 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr auto kLookAtEnding = std::chrono::milliseconds(1);
+constexpr auto kLongestEnding = std::chrono::seconds(5);
+
 std::string proc_file(uint32_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
 
 uint32_t number_of(std::string_view text) {  // 0: it is none
   uint32_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   return error == std::errc{} && end == text.data() + text.size() ? number : 0;
+}
+
+// Whether it is on its way from its last instruction to being a zombie (the kernel's PF_EXITING, in the flags of
+// proc_pid_stat(5)). Free of its memory, it still holds its files.
+bool is_ending(uint32_t pid) {
+  constexpr unsigned kExiting = 0x4;
+  std::ifstream in(proc_file(pid, "stat"));
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  char state = 0;
+  unsigned flags = 0;
+  const size_t end_of_name = text.rfind(')');
+  return end_of_name != std::string::npos &&
+         std::sscanf(text.c_str() + end_of_name + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
+         state != 'Z' && state != 'X' && (flags & kExiting) != 0;
 }
 
 std::vector<uint32_t> all_pids() {
@@ -102,7 +121,14 @@ uint32_t Writers::writer_of(const fs::path& spool) {
 }
 
 bool Writers::is_written(const fs::path& spool) {
-  const spool_lock::Writer writer = spool_lock::look_for_writer(spool.c_str());
+  spool_lock::Writer writer = spool_lock::look_for_writer(spool.c_str());
+  const uint32_t pid = number_in(spool);
+  // A process that ends releases its locks last: it seems to write while its memory is given back.
+  while (writer == spool_lock::Writer::kLives && waited_ < kLongestEnding && is_ending(pid)) {
+    std::this_thread::sleep_for(kLookAtEnding);
+    waited_ += kLookAtEnding;
+    writer = spool_lock::look_for_writer(spool.c_str());
+  }
   return writer == spool_lock::Writer::kLives || (writer == spool_lock::Writer::kUnknown && writer_of(spool) != 0);
 }
 

@@ -43,7 +43,8 @@ struct Running {
   std::string spool;  // file name; empty: it writes none
 };
 
-// Looks at the processes of this machine once, at the first call that needs it.
+// Looks at the processes of this machine once, at the first call that needs it. A process that is ending is waited for,
+// for some seconds at most in all.
 class Writers {
  public:
   bool is_written(const std::filesystem::path& spool);
@@ -53,6 +54,7 @@ class Writers {
 
  private:
   std::optional<std::multimap<uint32_t, uint32_t>> renumbered_;
+  std::chrono::milliseconds waited_{0};  // for processes that were ending
 };
 
 // The spools that a process still writes.

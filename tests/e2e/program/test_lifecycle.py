@@ -40,6 +40,14 @@ def state_of(pid):
     return pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
 
 
+def has_ended(pid):
+    """A process that ends has no memory, thus no command line, before it closes its files and is a zombie."""
+    try:
+        return state_of(pid) in "ZX"
+    except OSError:
+        return True
+
+
 @pytest.fixture
 def start(launcher, tmp_path):
     """start(COMMAND, option...) starts `torchprof run -o DIR` in a session of its own; whatever is left is killed."""
@@ -471,12 +479,32 @@ def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchpr
     assert any(name.endswith("): daemon_works") for name in run.trace_of(pid).names("python_function"))
     (tmp_path / "stop").touch()
     wait_for((tmp_path / "stopped").exists, "the daemon's end")
-    wait_for(lambda: not text_of(pathlib.Path("/proc/%d/cmdline" % pid)), "the daemon's end")
+    wait_for(lambda: has_ended(pid), "the daemon's end")
     again = torchprof("export", run.directory)
     assert again.returncode == 0, again.stderr
     assert any(name.endswith("): daemon_ends") for name in check_trace(run.trace_of(pid)).names("python_function"))
     said = json.loads(text_of(run.directory / "run.json"))
     assert said["still_running"] == [] and said["exported"]
+
+
+def test_a_process_that_is_being_ended_is_not_called_running(start, torchprof, program, tmp_path):
+    """Much memory makes the way long from the command line that is empty to the files that are closed."""
+    script = program(textwrap.dedent("""
+        import os, time
+        memory = b"x" * (1 << 30)
+        open("pid", "w").write(str(os.getpid()))
+        time.sleep(600)
+        """))
+    process = start([PYTHON, script])
+    pid = int(wait_for(lambda: text_of(tmp_path / "pid"), "the program's memory"))
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: not text_of(pathlib.Path("/proc/%d/cmdline" % pid)), "the end")
+    again = torchprof("export", tmp_path / "run")
+    assert again.returncode == 0, again.stderr
+    said = json.loads(text_of(tmp_path / "run" / "run.json"))
+    assert said["still_running"] == [] and said["exported"] and "still running" not in again.stderr
 
 
 def test_a_torchprof_run_inside_another_is_part_of_it(run_torchprof, launcher, program, tmp_path):
