@@ -9,6 +9,7 @@
 
 #include "tracer/config/config.h"
 #include "tracer/config/program_file.h"
+#include "tracer/config/run_directory.h"
 
 namespace torchprof::inject {
 namespace {
@@ -26,6 +27,7 @@ struct Saved {
   const char* settings[32];  // "TORCHPROF_...=...", and NVTX's variable if it names the library; in `text`
   char text[3 * PATH_MAX];   // the run directory is named twice
   uid_t user;
+  bool is_armed;  // no launcher has chosen the user
 };
 constinit Saved g_saved{};
 
@@ -147,6 +149,7 @@ void save_environment(const char* library) noexcept {
     used += n;
   }
   saved.user = geteuid();
+  saved.is_armed = is_armed_by_environment();
   saved.library = {saved.text, size - 1};
   // We were not started by LD_PRELOAD but through sitecustomize: there is nothing that a child could lose.
   if (!has_library(preload_of(environ))) saved.library = {};
@@ -173,7 +176,9 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
   return false;
 }
 
-bool has_changed_user() noexcept { return !g_saved.library.empty() && geteuid() != g_saved.user; }
+bool has_changed_user() noexcept {
+  return !g_saved.library.empty() && !g_saved.is_armed && geteuid() != g_saved.user;
+}
 
 // Other errors (from a filter of system calls) count as true: ld.so may be able to open it.
 bool has_library_file() noexcept {

@@ -5,8 +5,9 @@
 // The values are those with which this process was started, saved before the program can change them: LD_PRELOAD,
 // TORCHPROF_*, and NVTX_INJECTION64_PATH where it names our library and the child's environment has none. Nothing is
 // put back if the child's environment has TORCHPROF_DISABLE. Once the process has changed its user, all of them are
-// taken out, and our folder on PYTHONPATH: nothing of ours is loaded into a program that somebody else runs. The same
-// where the library cannot be opened any more (another root, a mount over it): ld.so would complain in every program.
+// taken out, and our folder on PYTHONPATH: nothing of ours is loaded into a program that somebody else runs, unless it
+// is the environment alone that arms all programs (torchprof env), whoever runs them. The same where the library cannot
+// be opened any more (another root, a mount over it): ld.so would complain in every program.
 //
 // Any thread, also in a child between vfork and exec: no allocation, no lock; the caller gives the memory.
 #pragma once

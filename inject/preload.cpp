@@ -3,6 +3,7 @@
 #include "inject/preload.h"
 
 #include <pthread.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
@@ -52,6 +53,32 @@ void note_what_is_missing(const Config& config) noexcept {
     session::note_source("gpu", SourceState::kOff, kMissing);
 }
 
+// Where several users are armed by one environment, the directory is that of the first; the others have each one beside
+// it.
+void take_own_directory(char (&output)[PATH_MAX]) noexcept {
+  struct stat status {};
+  if (lstat(output, &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid == geteuid()) return;
+  const size_t used = strlen(output);
+  if (snprintf(output + used, sizeof(output) - used, "-%u", static_cast<unsigned>(geteuid())) >=
+      static_cast<int>(sizeof(output) - used))
+    output[used] = 0;
+}
+
+// What a child would expand otherwise, or see from another directory, is settled here: then both write into one run.
+void settle_output() noexcept {
+  Config config;
+  ErrorText error;
+  char output[PATH_MAX], pattern[2 * PATH_MAX];
+  if (!is_armed_by_environment() || !from_environment(config, error, &error) ||
+      (config.output[0] == '/' && is_shared_output(config.output, error)) || !resolve_output(config, output, error))
+    return;
+  char* to = pattern;
+  for (const char* from = output; *from; *to++ = *from++)
+    if (*from == '%') *to++ = '%';
+  *to = 0;
+  set_environment_output(pattern);
+}
+
 }  // namespace
 
 void arm_session(const Config& config, const char* output) noexcept {
@@ -71,18 +98,22 @@ namespace {
 
 void arm() noexcept {
   static Config config;
-  ErrorText error;
+  ErrorText error, unknown;
   char output[PATH_MAX];
-  if (!from_environment(config, error) || !resolve_output(config, output, error)) {
+  const bool is_armed = is_armed_by_environment();
+  if (is_armed) speak_once_a_host(environment_output());
+  if (!from_environment(config, error, is_armed ? &unknown : nullptr) || !resolve_output(config, output, error)) {
     warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
     return;
   }
+  if (is_armed) take_own_directory(output);
   arm_session(config, output);
+  if (*unknown.text) session::note_source("settings", SourceState::kOff, unknown.text);
   note_injection(config);
   if (config.nvtx == NvtxMode::kEmit) nvtx::emit_operators();
   const bool has_python = python::present(), has_torch = torch::loaded();
   if (!has_python && !has_torch) {
-    window::announce();
+    window::announce(window::Found::kTorch);
     if (!cupti::is_cuda_program()) return;
   }
   prepare_cuda(true);
@@ -103,6 +134,7 @@ __attribute__((constructor)) void start() noexcept {
   find_exec();
   find_seccomp();
   if (!wanted_by_environment()) return;
+  if (python::present() || torch::loaded() || cupti::is_cuda_program()) settle_output();
   prepare_exec();
   if (python::present() || torch::loaded() || cupti::is_cuda_program()) arm_once();
 }

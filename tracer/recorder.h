@@ -65,6 +65,7 @@ struct Recorder {
   pid_t pid = 0;
   Config config;
   char directory[PATH_MAX] = "";  // RUN/spool
+  bool is_armed_alone = false;    // the environment asks for it, and no launcher has set it
   bool is_launched = false;       // the launcher made the run directory before the program started
   SpoolWriter spool;
   StringTable strings;

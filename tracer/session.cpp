@@ -290,6 +290,7 @@ void arm(const Config& config, const char* output) noexcept {
   if (snprintf(said, sizeof(said), "%s/%s", r.directory, kSaidName) < static_cast<int>(sizeof(said)))
     share_lines(said, config.quiet);
   r.is_launched = made_by_launcher(output);
+  r.is_armed_alone = wanted_by_environment() && is_armed_by_environment();
   detail::g_clock = clock::choose();
   detail::g_strings = &r.strings;
   if (is_first && (pthread_key_create(&r.thread_end, on_thread_end) != 0 ||
@@ -383,6 +384,8 @@ bool holds_file() noexcept {
   Recorder& r = recorder();
   return (r.spool.is_open() && r.spool.file().is_held()) || (r.inherits && r.parent_file.is_held());
 }
+
+bool is_armed_alone() noexcept { return recorder().is_armed_alone; }
 
 const Config& config() noexcept { return recorder().config; }
 uint16_t turn() noexcept { return recorder().turn.load(std::memory_order_relaxed); }

@@ -40,6 +40,8 @@ const StringTable::Entry* intern_slow(std::string_view text, uint64_t hash) noex
 
 // off -> armed. `output` is the run directory, absolute. From one thread at a time. Opens nothing.
 void arm(const Config& config, const char* output) noexcept;
+// No launcher has started this process, and nobody has attached to it.
+bool is_armed_alone() noexcept;
 // -> off: the spool is complete and no longer mapped, and nothing is recorded until the next arm(). Windows are closed
 // and threads of ours that record have ended. Threads of the program may be in the midst of an event: what they still
 // write goes nowhere.

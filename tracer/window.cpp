@@ -454,10 +454,12 @@ bool is_whole_run() noexcept {
   return kind == SpecKind::kAll || (kind == SpecKind::kAuto && auto_window::is_whole());
 }
 
-void announce() noexcept {
+void announce(Found found) noexcept {
   const SpecKind kind = g_state.spec.kind;
   if (kind == SpecKind::kAll || kind == SpecKind::kAuto) return;  // both begin with the first event
-  session::open_spool();
+  const bool is_expected = found == Found::kTorch || !session::is_armed_alone();
+  if (!is_expected && kind == SpecKind::kManual) return;
+  if (is_expected) session::open_spool();
   if (kind == SpecKind::kSteps || kind == SpecKind::kRange) return;
   if (!start_thread(g_state.spec, session::config().window, kDoor))
     warn_once(Cause::kThread, "no thread could be started: the window %s never opens", session::config().window);

@@ -79,8 +79,11 @@ void start(const Config& config) noexcept;
 bool leave_process() noexcept;
 // The thread of ours runs in any case: somebody who attached commands it. False: it cannot be started.
 bool open_door() noexcept;
-// There is something to record in this process: opens its spool, so that the run knows of it.
-void announce() noexcept;
+// There may be something to record in this process: opens its spool, so that the run knows of it, and the door of
+// `torchprof ctl`. Where no launcher has started the process, only one that has torch is waited for: any other, of
+// which there may be thousands, leaves nothing behind unless a window opens by the clock or a signal.
+enum class Found : uint8_t { kInterpreter, kTorch };
+void announce(Found found) noexcept;
 
 inline bool is_open() noexcept { return detail::g_is_open.load(std::memory_order_relaxed); }
 // Whether nothing has been left out so far: the window is the whole run, or with -w auto still the beginning.

@@ -251,7 +251,9 @@ bool assign_variable(Config& config, const char* entry, ErrorText& error) noexce
   const bool is_launched = length == strlen(kLaunched) && strncmp(entry, kLaunched, length) == 0;
   if (!found && !is_disable && !is_launched)
     return refuse(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), entry);
-  return !found || !equals[1] || assign(config, *found, equals + 1, found->variable, error);
+  if (!found || !equals[1] || assign(config, *found, equals + 1, found->variable, error)) return true;
+  if (found == &kSettings[kWindow]) strcpy(config.window, "manual");  // for who goes on
+  return false;
 }
 
 }  // namespace
@@ -412,9 +414,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
   snprintf(out, size, "%s", setting.is_flag ? (on ? "1" : "0") : (on ? "on" : "off"));
 }
 
-bool from_environment(Config& config, ErrorText& error) noexcept {
+bool from_environment(Config& config, ErrorText& error, ErrorText* unknown) noexcept {
   for (char** entry = environ; entry && *entry; ++entry)
-    if (!assign_variable(config, *entry, error)) return false;
+    if (!assign_variable(config, *entry, unknown ? *unknown : error) && !unknown) return false;
   return true;
 }
 
@@ -439,6 +441,13 @@ bool wanted_by_environment() noexcept {
   const char* value = getenv(kSettings[kOutput].variable);
   return value && *value && !disabled_by_environment();
 }
+
+const char* environment_output() noexcept {
+  const char* value = getenv(kSettings[kOutput].variable);
+  return value ? value : "";
+}
+
+void set_environment_output(const char* pattern) noexcept { setenv(kSettings[kOutput].variable, pattern, 1); }
 
 bool ask_cuda_to_call(const char* library) noexcept {
   constexpr char kVariable[] = "CUDA_INJECTION64_PATH";

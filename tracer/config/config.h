@@ -83,7 +83,11 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
 
 // Fills the config from TORCHPROF_*; a variable that is unset or empty leaves the default. False at the first bad
 // value. A variable TORCHPROF_xyz that is not in the list counts as a bad value, so that a typing error is noticed.
-bool from_environment(Config& config, ErrorText& error) noexcept;
+//
+// `unknown`, where it is given: what this version does not know is passed over, and the last of it named there. For
+// images of different ages, in which one environment arms libraries of different versions. A window that is not known
+// is `manual`: nothing is recorded that nobody asks for.
+bool from_environment(Config& config, ErrorText& error, ErrorText* unknown = nullptr) noexcept;
 
 // The same from lines "TORCHPROF_xyz=VALUE\n", for a process whose environment says nothing of us.
 bool from_text(Config& config, const char* text, ErrorText& error) noexcept;
@@ -92,6 +96,9 @@ bool from_text(Config& config, const char* text, ErrorText& error) noexcept;
 bool disabled_by_environment() noexcept;
 // TORCHPROF_OUTPUT is set: this process is to be traced. Microseconds; called in every process.
 bool wanted_by_environment() noexcept;
+// Its value, as it is; empty where it is unset. Another one, for this process and those that it starts.
+const char* environment_output() noexcept;
+void set_environment_output(const char* pattern) noexcept;
 
 // Makes the CUDA driver load `library` and call its InitializeInjection() when CUDA is initialised. False: the
 // environment names another library already.

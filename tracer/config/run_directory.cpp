@@ -164,6 +164,11 @@ void write_launched(const char* output, char (&entry)[PATH_MAX + 256]) noexcept 
   snprintf(entry, sizeof(entry), "%s=%s:%s", kLaunched, host.nodename, output);
 }
 
+bool is_armed_by_environment() noexcept {
+  const char* value = getenv(kLaunched);
+  return !value || !*value;
+}
+
 bool made_by_launcher(const char* output) noexcept {
   const char* value = getenv(kLaunched);
   utsname host;

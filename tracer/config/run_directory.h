@@ -27,6 +27,8 @@ bool is_shared_output(const char* pattern, ErrorText& error) noexcept;
 // environment, as HOST:OUTPUT: one that is not there is out of sight. A run that the environment alone asks for makes
 // its own.
 inline constexpr const char* kLaunched = "TORCHPROF_LAUNCHED";
+// No launcher has started this process: the environment alone asks for the run.
+bool is_armed_by_environment() noexcept;
 // The variable with its value, NAME=HOST:OUTPUT, as the environment has it. `output` is absolute, shorter than
 // PATH_MAX.
 void write_launched(const char* output, char (&entry)[PATH_MAX + 256]) noexcept;

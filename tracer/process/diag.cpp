@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -81,9 +82,11 @@ class Line {
 
 char g_shared[PATH_MAX] = "";
 bool g_is_quiet = false;
+char g_of_host[64] = "";  // the file; empty: each process speaks for itself
+uint64_t g_place = 0;
 
-uint64_t hash_of(std::string_view text) noexcept {
-  uint64_t hash = 0xcbf29ce484222325;
+constexpr uint64_t kHashBegin = 0xcbf29ce484222325;
+uint64_t hash_of(std::string_view text, uint64_t hash = kHashBegin) noexcept {
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
   return hash;
 }
@@ -100,17 +103,17 @@ bool has_number(int fd, uint64_t number, off_t end) noexcept {
   return false;
 }
 
-// A process whose line's number is not in the file appends it, and looks once more, up to its own: what is appended has
-// one order for all processes. Where the file cannot be had, it speaks.
-bool is_first_in_run(std::string_view line) noexcept {
-  const uint64_t number = hash_of(line);
+// A process whose number is not in the file appends it, and looks once more, up to its own: what is appended has one
+// order for all processes. Where the file cannot be had, or is another user's, it speaks.
+bool is_first_in(const char* path, uint64_t number) noexcept {
   constexpr off_t kMost = 1 << 16;
   bool is_first = true;
   rlimit limit{};
   // Beyond this limit the kernel would kill the program.
-  if (!*g_shared || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(2 * kMost))
-    return true;
-  descriptors::with_file(g_shared, O_RDWR | O_APPEND | O_CREAT, [&](int fd) noexcept {
+  if (!*path || getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(2 * kMost)) return true;
+  descriptors::with_file(path, O_RDWR | O_APPEND | O_CREAT, [&](int fd) noexcept {
+    struct stat status {};
+    if (path == g_of_host && (fstat(fd, &status) != 0 || status.st_uid != geteuid())) return false;
     const off_t before = lseek(fd, 0, SEEK_END);
     if (before < 0 || has_number(fd, number, before)) {
       is_first = before < 0;
@@ -123,6 +126,12 @@ bool is_first_in_run(std::string_view line) noexcept {
   return is_first;
 }
 
+// Of what depends on the place and the settings alone; one number for all of it, whatever the line says.
+bool is_first_on_host(Cause cause) noexcept {
+  return (cause != Cause::kConfig && cause != Cause::kOutput && cause != Cause::kDiskFull) ||
+         is_first_in(g_of_host, g_place);
+}
+
 }  // namespace
 
 void say_once(Cause cause, std::string_view line) noexcept {
@@ -133,6 +142,8 @@ void say_once(Cause cause, std::string_view line) noexcept {
 
 void warn_once(Cause cause, const char* format, ...) noexcept {
   if (!is_first(cause)) return;
+  const KeepErrno keep;
+  if (!is_first_on_host(cause)) return;
   Line line;
   va_list args;
   va_start(args, format);
@@ -155,7 +166,14 @@ void tell_once_a_run(Cause cause, About about, const char* format, ...) noexcept
   va_start(args, format);
   line.print(format, args);
   va_end(args);
-  if (is_first_in_run(line.text())) line.write_out();
+  const bool is_of_host = *g_of_host != 0;  // there may be no run so far
+  if (is_first_in(is_of_host ? g_of_host : g_shared, hash_of(line.text(), is_of_host ? g_place : kHashBegin)))
+    line.write_out();
+}
+
+void speak_once_a_host(const char* place) noexcept {
+  snprintf(g_of_host, sizeof(g_of_host), "/dev/shm/torchprof.said.%u", static_cast<unsigned>(geteuid()));
+  g_place = hash_of(place);
 }
 
 const char* keep_lines() noexcept {

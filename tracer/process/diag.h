@@ -47,6 +47,11 @@ __attribute__((format(printf, 2, 3))) void warn_once(Cause cause, const char* fo
 // `is_quiet`: the user wants errors alone. After fork it stays as it is.
 void share_lines(const char* path, bool is_quiet) noexcept;
 
+// Once, in a process that no launcher has started: of what concerns the settings and the place `place` is said one line
+// on this host for all processes of the user, however many start, and each line of tell_once_a_run() once. A small file
+// in /dev/shm says what was said.
+void speak_once_a_host(const char* place) noexcept;
+
 enum class About : uint8_t { kLoss, kNotice };  // what is not recorded; what is good to know, not said to who is quiet
 
 // As warn_once(), and only where no other process of the run has said the same line.

@@ -60,7 +60,7 @@ void start_calls(PythonLevel level) noexcept {
     session::note_source("python", SourceState::kFailed, "the interpreter has no room for our mark on code objects");
     return;
   }
-  if (!accept_interpreter()) return window::announce();
+  if (!accept_interpreter()) return window::announce(window::Found::kInterpreter);
   g_level = level;
   start_imports();
   start_lines();
@@ -71,7 +71,7 @@ void start_calls(PythonLevel level) noexcept {
   else
     start_profile();
   api().error_clear();
-  window::announce();
+  window::announce(window::Found::kInterpreter);
 }
 
 void stop_calls() noexcept {

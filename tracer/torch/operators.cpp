@@ -180,6 +180,7 @@ void attach_if_loaded() noexcept {
   const char* why = nullptr;
   if (!find_torch(&why)) return;
   g_is_attached = true;
+  window::announce(window::Found::kTorch);
   note_choice();
   note_environment();
   note_threads();
@@ -207,7 +208,6 @@ void attach_if_loaded() noexcept {
   prepare_observer();
   find_comms(g_api);
   start_reading();
-  window::announce();
   if (window::sees_annotations()) {
     Callback annotations = callback;
     annotations.start = on_annotation_start;

@@ -8,6 +8,7 @@ import random
 import re
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -252,3 +253,74 @@ def test_a_pth_arms_a_python_and_nothing_else(torchprof, launcher, site, program
     for refused in (torchprof("env", "--pth", packages), torchprof("env", "--unset", "--pth", packages)):
         assert refused.returncode == 125 and "it stays as it is" in refused.stderr
     assert "is no directory" in torchprof("env", "--pth", tmp_path / "nowhere").stderr
+
+
+def test_a_python_that_loads_no_torch_leaves_nothing(torchprof, python, program, tmp_path):
+    """Thousands of short ones start in a job."""
+    armed = in_shell("sh", torchprof("env", "-o", "run").stdout, tmp_path, {})
+    script = program("import os, subprocess, sys\nos.fork() or os._exit(0)\nos.wait()\n"
+                     "subprocess.run([sys.executable, '-c', 'pass'], check=True)\nsubprocess.run(['true'], check=True)\n")
+    done = subprocess.run([python.path, script], env=armed, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, "") and not (tmp_path / "run").exists()
+    # Whoever asked for a window by a signal has it, also without torch.
+    waits = program("import os, signal, time\nos.kill(os.getpid(), signal.SIGUSR2)\nwhile not os.path.isdir('signalled/spool'): time.sleep(0.01)\n", "waits.py")
+    armed = in_shell("sh", torchprof("env", "-o", "signalled", "-w", "signal=USR2").stdout, tmp_path, {})
+    done = subprocess.run([python.path, waits], env=armed, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, ""), done
+
+
+def test_what_a_later_version_says_is_noted_and_not_refused(torchprof, torch_python, program, tmp_path):
+    """Images of different ages are armed by one environment."""
+    armed = in_shell("sh", torchprof("env", "-o", "run").stdout, tmp_path, {})
+    for name, value in (("TORCHPROF_NEWER", "1"), ("TORCHPROF_PYTHON", "everything"), ("TORCHPROF_WINDOW", "at-night=yes")):
+        directory = tmp_path / name
+        done = subprocess.run([torch_python, program(TRAIN)], env={**armed, name: value, "TORCHPROF_OUTPUT": str(directory)}, cwd=tmp_path, input="end\n",
+                              capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "ready\n", "")
+        assert name in torchprof("report", directory).stdout.partition("Not in the trace")[2]
+        assert "of_the_armed" not in operators(torchprof, directory)  # nothing that nobody asks for, whatever its window was to be
+
+
+def test_where_the_place_cannot_be_written_one_line_says_so(torchprof, torch_python, program, tmp_path):
+    (tmp_path / "file").write_text("")
+    armed = in_shell("sh", torchprof("env", "-o", "file/run").stdout, tmp_path, {})
+    script = program(TRAIN)
+    said = [subprocess.run([torch_python, script], env=armed, cwd=tmp_path, input="go\nend\n", capture_output=True, text=True, timeout=PATIENCE) for _ in range(2)]
+    assert [done.returncode for done in said] == [0, 0]
+    lines = "".join(done.stderr for done in said).splitlines()  # two programs and a child of each
+    assert len(lines) == 1 and lines[0].startswith("torchprof: cannot write to " + str(tmp_path / "file/run/spool"))
+    armed = in_shell("sh", torchprof("env", "-o", "%q{NOT_SET}/" + tmp_path.name).stdout, tmp_path, {})
+    said = [subprocess.run([torch_python, "-c", "pass"], env=armed, capture_output=True, text=True, timeout=PATIENCE).stderr for _ in range(3)]
+    assert len("".join(said).splitlines()) == 1 and "variable NOT_SET is not set; this process is not profiled" in said[0]
+
+
+def test_a_child_goes_where_its_parent_goes(torchprof, torch_python, program, tmp_path):
+    """Also where the pattern, which somebody has set by hand, says something else for it."""
+    armed = in_shell("sh", torchprof("env", "-w", "all").stdout, tmp_path, {})
+    script = program("import os\n" + TRAIN.replace("    subprocess", "    os.chdir('/')\n    subprocess"))
+    for pattern in ("of-%p-%h", "relative 100%%"):
+        work = tmp_path / pattern.replace("%", "")
+        work.mkdir()
+        done = subprocess.run([torch_python, script], env={**armed, "TORCHPROF_OUTPUT": pattern}, cwd=work, input="end\n", capture_output=True, text=True, timeout=PATIENCE)
+        assert (done.returncode, done.stderr) == (0, "")
+        (run,) = work.iterdir()
+        assert operators(torchprof, run)["of_the_armed"]["calls"] == 13
+
+
+def test_another_user_has_a_directory_beside_it(torchprof, prefix, program):
+    if os.geteuid() != 0 or not shutil.which("setpriv"):
+        pytest.skip("only root can be another user")
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:  # that others may look into
+        work = pathlib.Path(place)
+        work.chmod(0o1777)
+        shutil.copytree(prefix, work / "installed")
+        script = work / "program.py"
+        script.write_text(TRAIN)
+        armed = subprocess.run([work / "installed" / "bin" / "torchprof", "env", "-w", "all", "-o", "run"], cwd=work, capture_output=True, text=True, check=True).stdout
+        env = in_shell("sh", armed, work, {"HOME": place})
+        for command in ([], ["setpriv", "--reuid", "1234", "--regid", "1234", "--clear-groups"]):
+            done = subprocess.run([*command, "/usr/bin/python3", script], env=env, cwd=work, input="end\n", capture_output=True, text=True, timeout=PATIENCE)
+            assert (done.returncode, done.stderr) == (0, ""), done
+        for run, user in (("run", 0), ("run-1234", 1234)):
+            assert (work / run).stat().st_uid == user
+            assert operators(torchprof, work / run)["of_the_armed"]["calls"] == 13

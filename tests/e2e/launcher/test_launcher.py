@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -206,7 +207,7 @@ def test_a_terminal_survives_paths_that_dry_run_and_the_library_name(launcher, l
     exact = subprocess.run([launcher, "run", "--dry-run", "-o", "/" + name], capture_output=True, env=clean_environment(), check=True)
     assert ("TORCHPROF_OUTPUT=/%s\n" % name).encode() in exact.stdout
     warned = subprocess.run([PYTHON, "-c", "1"], capture_output=True,
-                            env=clean_environment({"LD_PRELOAD": "%s/libtorchprof.so" % library, "TORCHPROF_OUTPUT": "/proc/" + name}))
+                            env=clean_environment({"LD_PRELOAD": "%s/libtorchprof.so" % library, "TORCHPROF_OUTPUT": "/proc/%s%d" % (name, time.time_ns())}))
     assert b"torchprof: " in warned.stderr and b"/proc/a?[31m" in warned.stderr and b"\x1b" not in warned.stderr, warned.stderr
 
 

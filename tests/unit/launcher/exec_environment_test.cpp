@@ -21,10 +21,14 @@ constexpr const char* kLibrary = "/opt/lib/libtorchprof.so";
 // What the process was started with; save_environment() is called once, as in the constructor.
 void start_process() {
   static const bool done = [] {
-    static std::string set[] = {"LD_PRELOAD=/usr/lib/mine.so:/opt/lib/libtorchprof.so", "TORCHPROF_OUTPUT=/runs/a%%b",
-                                "TORCHPROF_PYTHON=calls", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+    static std::string set[] = {"LD_PRELOAD=/usr/lib/mine.so:/opt/lib/libtorchprof.so",
+                                "TORCHPROF_OUTPUT=/runs/a%%b",
+                                "TORCHPROF_PYTHON=calls",
+                                "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
+                                "TORCHPROF_LAUNCHED=here:/runs/a%b",
                                 "HOME=/root"};
-    static char* pointers[] = {set[0].data(), set[1].data(), set[2].data(), set[3].data(), set[4].data(), nullptr};
+    static char* pointers[] = {set[0].data(), set[1].data(), set[2].data(), set[3].data(),
+                               set[4].data(), set[5].data(), nullptr};
     char** before = environ;
     environ = pointers;
     save_environment(kLibrary);
@@ -59,13 +63,14 @@ using Strings = std::vector<std::string>;
 
 TEST_CASE("an empty environment gets the library and every setting back, and nothing else") {
   CHECK(child_of({}) == Strings{"LD_PRELOAD=/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/opt/lib/libtorchprof.so",
-                                "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+                                "TORCHPROF_LAUNCHED=here:/runs/a%b", "TORCHPROF_OUTPUT=/runs/a%%b",
+                                "TORCHPROF_PYTHON=calls"});
 }
 
 TEST_CASE("an environment of the caller's own keeps what it says, and its preloads stay in front") {
   CHECK(child_of({"A=1", "LD_PRELOAD=x.so y.so", "NVTX_INJECTION64_PATH=/mine.so"}) ==
         Strings{"A=1", "LD_PRELOAD=x.so:y.so:/opt/lib/libtorchprof.so", "NVTX_INJECTION64_PATH=/mine.so",
-                "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
+                "TORCHPROF_LAUNCHED=here:/runs/a%b", "TORCHPROF_OUTPUT=/runs/a%%b", "TORCHPROF_PYTHON=calls"});
 }
 
 TEST_CASE("a child with a run directory of its own is given no settings of ours") {
@@ -77,7 +82,7 @@ TEST_CASE("what is complete, or says TORCHPROF_DISABLE, stays as it is") {
   const Strings complete{"LD_PRELOAD=/opt/lib/libtorchprof.so:z.so", "TORCHPROF_OUTPUT=/runs/a%%b"};
   CHECK(child_of(complete) == complete);
   CHECK(child_of({"TORCHPROF_DISABLE=1"}) == Strings{"TORCHPROF_DISABLE=1"});
-  CHECK(child_of({"TORCHPROF_DISABLE=0"}).size() == 5);
+  CHECK(child_of({"TORCHPROF_DISABLE=0"}).size() == 6);
 }
 
 TEST_CASE("the library is taken out for a program that cannot have it, the other preloads stay") {
