@@ -22,6 +22,7 @@
 #include "inject/seccomp_entry.h"
 #include "tracer/config/config.h"
 #include "tracer/config/run_directory.h"
+#include "tracer/door_socket.h"
 #include "tracer/objects/abi.h"
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
@@ -142,6 +143,7 @@ __attribute__((constructor)) void start() noexcept {
 __attribute__((destructor)) void end() noexcept {
   if (session::state() == session::State::kOff) return;
   sampler::end();
+  window::remove_door_file();
   session::finish();
 }
 

@@ -439,10 +439,12 @@ void finish() noexcept {
   if (r.spool.is_open()) r.spool.finish();
 }
 
-bool writes_spool(const char* file) noexcept {
+bool copy_spool_name(SpoolName& name) noexcept {
   const Recorder& r = recorder();
   const Lock lock(recorder().lock);
-  return r.spool.is_open() && strcmp(r.spool.name(), file) == 0;
+  static_assert(sizeof(name) == SpoolWriter::kNameSize);
+  if (r.spool.is_open()) memcpy(name, r.spool.name(), sizeof(name));
+  return r.spool.is_open();
 }
 
 }  // namespace session

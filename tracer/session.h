@@ -222,7 +222,8 @@ void note_source(const char* name, SourceState state, const char* detail) noexce
 // Likewise: where Python's stacks lie in this process. The later one holds.
 void note_interpreter(const InterpreterDef& interpreter) noexcept;
 
-// Whether this process writes the spool of this file name. Takes the recorder's lock.
-bool writes_spool(const char* file) noexcept;
+// The file name of the spool of this process; false: none is open. Takes the recorder's lock.
+using SpoolName = char[256];
+bool copy_spool_name(SpoolName& name) noexcept;
 
 }  // namespace torchprof::session

@@ -4,19 +4,18 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
 #include "tracer/control_reader.h"
+#include "tracer/door_socket.h"
 #include "tracer/process/descriptors.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/own_thread.h"
@@ -76,18 +75,6 @@ int keep_time() noexcept {
 
 int away(int fd) noexcept { return fd < 0 ? fd : descriptors::move_away(fd); }
 
-int listen_for_commands() noexcept {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return -1;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "torchprof.%d", getpid());
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<size_t>(length));
-  if (bind(fd, reinterpret_cast<sockaddr*>(&address), size) == 0 && listen(fd, 4) == 0) return away(fd);
-  close(fd);
-  return -1;
-}
-
 bool may_command(int client) noexcept {
   ucred peer{};
   socklen_t size = sizeof(peer);
@@ -107,7 +94,8 @@ int read_control(bool at_once) noexcept {
 void obey(char* command, char* answer, size_t size) noexcept {
   if (char* const space = strchr(command, ' ')) {
     *space = 0;
-    if (!session::writes_spool(space + 1)) {
+    session::SpoolName own;
+    if (!session::copy_spool_name(own) || strcmp(own, space + 1) != 0) {
       snprintf(answer, size, "error: it is a process of another run");
       return;
     }
@@ -151,6 +139,7 @@ void close_door() noexcept {
   Shared& s = g_shared;
   for (int* const fd : {&s.wake, &s.socket})
     if (const int open = std::exchange(*fd, -1); open >= 0) close(open);
+  remove_door_file();
   struct sigaction now {};
   if (s.signal != 0 && sigaction(s.signal, nullptr, &now) == 0 && now.sa_handler == on_signal)
     sigaction(s.signal, &s.before, nullptr);
@@ -188,6 +177,9 @@ void run() noexcept {
       const int until_control = read_control(false);
       timeout = timeout < 0 ? until_control : std::min(timeout, until_control);
     }
+    if (door_is_elsewhere()) {
+      if (const int before = std::exchange(g_shared.socket, open_door_socket()); before >= 0) close(before);
+    }
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
     if (poll(ready, 2, timeout) <= 0) continue;
     // The program has closed what it does not know; poll() would come back at once for ever.
@@ -210,7 +202,7 @@ bool start_own_thread() noexcept {
   g_thread.end();  // it has left: this is no more than a join
   control_reader::begin_anew();
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  s.socket = listen_for_commands();
+  s.socket = open_door_socket();
   if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
   return s.wake >= 0 && g_thread.start();
 }
@@ -221,6 +213,7 @@ void thread_after_fork() noexcept {
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
+  forget_door_after_fork();
   start_own_thread();
 }
 

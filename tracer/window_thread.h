@@ -3,8 +3,8 @@
 // closed, what is open stays open. A forked child starts its own. Two descriptors of the program are its own, at 1000
 // or just below the limit: that of the socket, and one by which the signal's handler wakes it.
 //
-// The socket for commands is in the abstract namespace, "torchprof.PID", and answers the program's own user and root
-// alone. One line in, one line out, each ends with a newline:
+// The socket for commands (door_socket.h) answers the program's own user and root alone. One line in, one line out,
+// each ends with a newline:
 //     start | stop     opens or closes the window, where it is `manual` or `auto`; it opens when the next step begins,
 //                      or at once where no step ends within two seconds
 //     status

@@ -87,7 +87,15 @@ bool is_old_list(const std::string& name) {
 
 }  // namespace
 
+bool is_door(int directory, const std::string& name) {
+  struct stat status {};
+  return name.ends_with(kDoorEnd) &&
+         ends_with_numbers(std::string_view(name).substr(0, name.size() - kDoorEnd.size()), kNumbersOfSpool) &&
+         fstatat(directory, name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISSOCK(status.st_mode);
+}
+
 bool is_ours_in_spool(int directory, const std::string& name) {
+  if (is_door(directory, name)) return true;
   if (!is_regular(directory, name)) return false;
   if (std::ranges::find(kLists, name) != kLists.end() || is_old_list(name)) return true;
   if (name.starts_with(kWindowsBegin) && ends_with_numbers(name, kNumbersOfWindows)) return true;
@@ -114,7 +122,7 @@ bool move_to(int from, const std::string& name, int to) noexcept {
 }
 
 void remove_file(int directory, const std::string& name) noexcept {
-  if (is_regular(directory, name)) unlinkat(directory, name.c_str(), 0);
+  if (is_regular(directory, name) || is_door(directory, name)) unlinkat(directory, name.c_str(), 0);
 }
 
 }  // namespace torchprof::launcher

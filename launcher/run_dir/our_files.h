@@ -37,12 +37,14 @@ std::string text_in(int directory, const std::string& name, size_t most);
 // Whether the library writes such a file into RUN/spool: it has a name of tracer/spool/run_files.h, and a spool begins
 // like one.
 bool is_ours_in_spool(int directory, const std::string& name);
+// The socket of a process (tracer/door_socket.h), perhaps of one that is gone.
+bool is_door(int directory, const std::string& name);
 // Whether it is the name of a trace, a table, or a temporary file of one.
 bool is_output_name(const std::string& name);
 // Moves a file or a directory to another directory of the same file system, where the name is free. False: errno says
 // why not.
 bool move_to(int from, const std::string& name, int to) noexcept;
-// Removes a regular file, and nothing else.
+// Removes a regular file or a socket of ours, and nothing else.
 void remove_file(int directory, const std::string& name) noexcept;
 
 }  // namespace torchprof::launcher

@@ -473,6 +473,14 @@ bool RunDir::put_earlier_back() noexcept {
 
 void RunDir::remove_spools() const noexcept { remove_spools_in(fd_.get()); }
 
+void RunDir::remove_dead_doors() const {
+  const Descriptor spool = open_directory(fd_.get(), kSpool);
+  std::vector<std::string> alive;
+  for (const fs::path& written : written(spools())) alive.emplace_back(door_of(written.filename().native()).data());
+  for (const std::string& name : names_in(spool.get()))
+    if (is_door(spool.get(), name) && !std::ranges::count(alive, name)) remove_file(spool.get(), name);
+}
+
 void RunDir::remove_temporaries() const noexcept { remove_temporaries_in(fd_.get()); }
 
 void RunDir::give_up() {

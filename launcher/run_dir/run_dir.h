@@ -79,6 +79,8 @@ class RunDir {
   // The other way round: removes what the new run has written and restores everything as create() found it.
   void give_up();
   void remove_spools() const noexcept;
+  // Sockets of processes that were killed: who copies the directory would stumble over them.
+  void remove_dead_doors() const;
   void remove_temporaries() const noexcept;  // those of an export that was interrupted
 
  private:

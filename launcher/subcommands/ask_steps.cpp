@@ -161,7 +161,7 @@ class AskedJob {
     file.add("window " + id + " steps=" + std::to_string(steps.first) + ".." + std::to_string(steps.last));
     for (AskedProcess& one : asked_) {
       one.answer.clear();
-      if (one.pid != 0) ControlRequest(one.pid, "control", one.spool.filename());  // its answer is in the spool
+      ControlRequest(one.pid, "control", one.spool);  // its answer is in the spool
     }
     const std::string key = std::string(kControlFact) + id;
     const auto end = steady_clock::now() + patience;

@@ -46,7 +46,7 @@ void leave_orphan(uint32_t pid) {
   std::error_code error;
   if (spool.empty() || !fs::exists(run / "run.json", error) || is_locked(run)) return;
   try {
-    if (RunDir::open(run).read_info().contains("attached")) ControlRequest(pid, "detach", spool.filename()).wait();
+    if (RunDir::open(run).read_info().contains("attached")) ControlRequest(pid, "detach", spool).wait();
   } catch (const Error&) {  // somebody else's directory
   }
 }
@@ -109,7 +109,7 @@ fs::path Attachment::spool() const {
 }
 
 std::string Attachment::ask(uint32_t pid, const char* command, const fs::path& spool, int seconds) const {
-  return ControlRequest(pid, command, spool.filename(), std::chrono::seconds(seconds)).wait();
+  return ControlRequest(pid, command, spool, std::chrono::seconds(seconds)).wait();
 }
 
 Attachment::Progress Attachment::progress() const {

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 
 struct Asked {
   uint32_t pid;
-  std::string spool;  // its file's name; empty: the user named the process
+  fs::path spool;  // its file; empty: it has none
 };
 
 // A process id alone says nothing: it may be another process's by now, or count on another machine.
@@ -31,7 +31,7 @@ std::vector<Asked> processes_of(const std::string& target) {
   if (const auto pid = process_named(target)) {
     std::error_code ignored;
     if (!fs::exists("/proc/" + target, ignored)) throw Error("there is no process " + target);
-    return {{*pid, ""}};
+    return {{*pid, spool_of(*pid)}};
   }
   std::vector<Asked> asked;
   std::map<std::string, size_t> elsewhere;  // by host
@@ -41,10 +41,10 @@ std::vector<Asked> processes_of(const std::string& target) {
   const formats::Trace trace = formats::load(input.spools, formats::Contents::kDefinitions);
   for (const formats::Process& process : trace.processes) {
     const uint32_t pid = writers.writer_of(process.file);
-    if (pid == 0 && !is_this_host(process.host) && !process.clean_exit)
+    if (pid == 0 && !is_this_host(process.host) && !process.clean_exit && !ControlRequest::is_reached(process.file))
       ++elsewhere[std::string(process.host)];
     else if (pid != 0 || writers.is_written(process.file))
-      asked.push_back({pid != 0 ? pid : process.pid, process.file.filename()});
+      asked.push_back({pid != 0 ? pid : process.pid, process.file});
   }
   for (const auto& [host, count] : elsewhere)
     complain(formats::plural(count, "process") + " of host " + formats::printable(host) +

@@ -201,6 +201,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   if (!options.align.empty()) info["align"] = options.align;
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   remove_dead_temporaries(input.run->path());
+  input.run->remove_dead_doors();
   const auto written = [&] {
     const BackgroundProgress progress([&input] { return bytes_in(input.run->path()); });
     return write_run(*input.run, info, formats, options.frames, say);

@@ -21,6 +21,7 @@ const std::string kStay = "the raw records stay in ";
 
 void finish_run(const RunDir& dir, const Info& info, const Config& config, const Signals& signals) try {
   const auto formats = formats_named(config.format);
+  dir.remove_dead_doors();
   try {
     dir.write_info(info);
   } catch (const Error& error) {  // a full disk, for instance; write_run() tries again and prints the summary

@@ -113,13 +113,13 @@ class Job {
   }
   struct Live {
     uint32_t pid;
-    std::string spool;
+    fs::path spool;
   };
   // Those of this machine that we see.
   std::vector<Live> live_here() const {
     std::vector<Live> out;
     for (const Watched& one : watched_)
-      if (one.shown.is_live && one.is_seen) out.push_back({one.shown.pid, one.spool.filename()});
+      if (one.shown.is_live && one.is_seen) out.push_back({one.shown.pid, one.spool});
     return out;
   }
 

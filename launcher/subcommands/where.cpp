@@ -164,7 +164,7 @@ bool ask_for_stacks(const formats::Trace& trace, Writers& writers) {
   std::vector<ControlRequest> requests;
   for (const formats::Process& process : trace.processes) {
     const uint32_t pid = process.interpreter.interpreter != 0 ? writers.writer_of(process.file) : 0;
-    if (pid != 0 && !formats::may_read(pid)) requests.emplace_back(pid, "stacks", process.file.filename(), kPatience);
+    if (pid != 0 && !formats::may_read(pid)) requests.emplace_back(pid, "stacks", process.file, kPatience);
   }
   bool has_new = false;
   for (ControlRequest& request : requests) has_new = request.wait().starts_with("ok: ") || has_new;
