@@ -176,9 +176,7 @@ bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
   return false;
 }
 
-bool has_changed_user() noexcept {
-  return !g_saved.library.empty() && !g_saved.is_armed && geteuid() != g_saved.user;
-}
+bool has_changed_user() noexcept { return !g_saved.library.empty() && !g_saved.is_armed && geteuid() != g_saved.user; }
 
 // Other errors (from a filter of system calls) count as true: ld.so may be able to open it.
 bool has_library_file() noexcept {

@@ -18,6 +18,9 @@ inline constexpr int kApartMs = 1000;  // between two looks
 // Nothing if the last look was less than kApartMs ago, unless it is to look `at_once`. False: a line could not be
 // obeyed now, and the next call looks again.
 bool look(bool at_once, Obey obey) noexcept;
+// The rank of this process in its job, as torch or the environment says it: lines for other ranks are passed over. The
+// last one holds. Any thread.
+void know_rank(uint64_t rank) noexcept;
 // Records the answer to a line, for whoever asked on any host: it came in this step.
 void answer(const ControlLine& line, AskedWindows::Taken taken, uint64_t step) noexcept;
 // Reads all of it again, perhaps in another run's directory. While the thread does not run.

@@ -9,6 +9,7 @@
 #include "formats/io/nearest.h"
 #include "launcher/options/parser.h"
 #include "tracer/config/window_spec.h"
+#include "tracer/spool/control_file.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -22,6 +23,9 @@ std::vector<std::string> format_names() {
 // What a subcommand does that has nothing to work on.
 constexpr const char* kAliveRuns =
     "\n\nWithout arguments: lists the runs of this user that are alive here. The exit status is 1 if there is none.";
+
+constexpr uint64_t kUsualCapture = 5;   // steps
+constexpr size_t kLongestRanks = 2000;  // bytes of a list: a line of the control file is shorter than 4096
 
 // A directory of files (formats/write/parquet/dataset.h), which `export` alone writes.
 constexpr const char* kDataset = "parquet";
@@ -40,14 +44,14 @@ std::string meant_by(const Setting& setting, const std::string& value) {
 
 // What `ctl` is to do. Returns what is wrong with it; empty: nothing.
 std::string take_command(const std::string& command, CtlOptions& options) {
-  if (command == "start" || command == "stop" || command == "status") return "";
+  if (command == "start" || command == "stop" || command == "status" || command == "capture") return "";
   if (command.starts_with("next=")) {
     const std::string count = command.substr(std::string_view("next=").size());
     if (std::string why = whole_number(count); !why.empty()) return why;
     options.steps = StepsAsked{.next = std::stoull(count)};
     return "";
   }
-  if (!command.starts_with("steps=")) return command + ": start, stop, status, steps=N..M or next=K";
+  if (!command.starts_with("steps=")) return command + ": start, stop, status, steps=N..M, next=K or capture";
   WindowSpec spec;
   ErrorText error;
   if (!parse_window(command.c_str(), spec, error.text, sizeof(error.text))) return error.text;
@@ -348,27 +352,47 @@ TopOptions parse_top(const Arguments& arguments) {
 CtlOptions parse_ctl(const Arguments& arguments) {
   CtlOptions options;
   Parser parser(
-      "ctl", "PID|RUN start|stop|status|steps=N..M|next=K",
-      "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
-      "long run has windows), or says whether it is open. With a run directory it does so for all its\n"
-      "processes.\n\n"
-      "  start       opens it when the next step begins; at once where no step ends within two seconds\n"
-      "  stop        closes it\n"
-      "  steps=N..M  RUN alone: all ranks record steps N to M, on all hosts that share RUN; where hosts have\n"
-      "              run directories of their own, the same numbers on each of them do it\n"
-      "  next=K      RUN alone: the next K steps that all ranks can begin together" +
-          std::string(kAliveRuns));
-  parser.app()
-      .add_option("PID|RUN", options.target,
-                  "a process that is being profiled; all of a run: its directory or its `torchprof run`")
+      "ctl", "PID|RUN start|stop|status|steps=N..M|next=K|capture",
+      std::string(
+          "Opens and closes the window of a program that runs under `torchprof run -w manual` (or auto, once a\n"
+          "long run has windows), or was armed by `torchprof env`, or says whether it is open. With a run\n"
+          "directory it does so for all its processes.\n\n"
+          "  start       opens it when the next step begins; at once where no step ends within two seconds\n"
+          "  stop        closes it\n"
+          "  steps=N..M  RUN alone: all ranks record steps N to M, on all hosts that share RUN; where hosts have\n"
+          "              run directories of their own, the same numbers on each of them do it\n"
+          "  next=K      RUN alone: the next K steps that all ranks can begin together\n"
+          "  capture     next=K, waits until they are over, and writes a trace of them (-o)") +
+          kAliveRuns);
+  CLI::App& app = parser.app();
+  app.add_option("PID|RUN", options.target,
+                 "a process that is being profiled; all of a run: its directory or its `torchprof run`")
       ->required()
       ->type_name("");
-  parser.app()
-      .add_option("start|stop|status|steps=N..M|next=K", options.command, "what to do")
+  app.add_option("start|stop|status|steps=N..M|next=K|capture", options.command, "what to do")
       ->required()
       ->type_name("")
       ->check([&options](const std::string& command) { return take_command(command, options); });
+  std::string steps;
+  app.add_option("--steps", steps, "with capture: so many steps [5]")->type_name("N")->check(whole_number);
+  app.add_option("--ranks", options.ranks, "with capture, next and steps: these ranks alone, as in 0,4..7")
+      ->type_name("R[,R]")
+      ->check([](const std::string& ranks) {
+        const bool is_list =
+            parse_control_line("window 1 steps=1..1 ranks=" + ranks).kind == ControlLine::Kind::kWindow;
+        return is_list && ranks.size() <= kLongestRanks ? "" : "'" + ranks + "' is not a list of ranks, as 0,4..7";
+      });
+  app.add_option("-o,--output", options.output,
+                 "with capture: the trace, in the format of kineto, or perfetto where it ends in .perfetto-trace\n"
+                 "[steps-N-M.json.gz]")
+      ->type_name("FILE");
   parser.parse(arguments);
+  const bool captures = options.command == "capture";
+  if (captures) options.steps = StepsAsked{.next = steps.empty() ? kUsualCapture : std::stoull(steps)};
+  if (!captures && (!steps.empty() || !options.output.empty()))
+    throw Error("ctl: --steps and -o are for capture" + see_help("ctl"));
+  if (!options.steps && !options.ranks.empty())
+    throw Error("ctl: --ranks is for capture, next and steps" + see_help("ctl"));
   return options;
 }
 

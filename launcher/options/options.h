@@ -85,10 +85,13 @@ struct StepsAsked {
   uint64_t next = 0;  // so many steps, the next that all processes can record; 0: those below
   uint64_t first = 0, last = 0;
 };
+// Ranks, "0,4..7", as RUN/spool/control has them.
 struct CtlOptions {
   std::string target;               // as for `where`
-  std::string command;              // start, stop, status, or what `steps` says
+  std::string command;              // start, stop, status, capture, or what `steps` says
   std::optional<StepsAsked> steps;  // none: one of the others
+  std::string ranks;                // that record them; empty: all
+  std::filesystem::path output;     // of `capture`; empty: named after the steps
 };
 CtlOptions parse_ctl(const Arguments& arguments);
 struct TopOptions {

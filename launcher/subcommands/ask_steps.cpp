@@ -103,7 +103,7 @@ class ControlFile {
 
 class AskedJob {
  public:
-  explicit AskedJob(const std::string& target) : target_(target) {
+  AskedJob(const std::string& target, std::string ranks) : target_(target), ranks_(std::move(ranks)) {
     if (process_named(target))
       throw Error(
           "the steps of all ranks are asked for together: give the run directory or its `torchprof run`, not a "
@@ -113,6 +113,8 @@ class AskedJob {
     most_open_spools();
     Writers writers;
     for (const fs::path& spool : input.spools) add(spool, writers);
+    if (asked_.empty() && whole_ == 0 && others_ != 0)
+      throw Error(target + ": none of its processes is of rank " + ranks_ + "; `torchprof ctl` shows its ranks");
     if (asked_.empty() && whole_ == 0) throw Error(target + ": none of its processes runs any more");
     if (asked_.empty()) throw Error(target + ": all that it does is recorded so far: there is no window to open");
     directory_ = input.spools.front().parent_path();
@@ -158,7 +160,8 @@ class AskedJob {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     const std::string id = std::to_string(std::chrono::nanoseconds(now).count());
     const ControlFile file(directory_);
-    file.add("window " + id + " steps=" + std::to_string(steps.first) + ".." + std::to_string(steps.last));
+    file.add("window " + id + " steps=" + std::to_string(steps.first) + ".." + std::to_string(steps.last) +
+             (ranks_.empty() ? "" : " ranks=" + ranks_));
     for (AskedProcess& one : asked_) {
       one.answer.clear();
       ControlRequest(one.pid, "control", one.spool);  // its answer is in the spool
@@ -175,6 +178,12 @@ class AskedJob {
     }
     if (has_late()) file.add("drop " + id);
     return count_of(kControlTaken) == asked_.size();
+  }
+  std::vector<fs::path> spools_of_taken() const {
+    std::vector<fs::path> spools;
+    for (const AskedProcess& one : asked_)
+      if (one.says(kControlTaken)) spools.push_back(one.spool);
+    return spools;
   }
   bool has_late() const { return count_of(kControlLate) != 0; }
 
@@ -225,6 +234,10 @@ class AskedJob {
                      {},    ""};
     one.live->look(true, 0);
     one.view = one.live->view(0);
+    if (!is_for_rank({.ranks = ranks_}, one.view.rank ? static_cast<uint64_t>(*one.view.rank) : kNoRank)) {
+      ++others_;
+      return;
+    }
     one.name = one.view.rank ? "rank " + std::to_string(*one.view.rank) : "process " + std::to_string(number) + host;
     const std::string& window = one.view.window;
     if (window.empty()) {
@@ -241,16 +254,17 @@ class AskedJob {
         std::ranges::count_if(asked_, [&](const AskedProcess& one) { return one.says(answer); }));
   }
 
-  const std::string target_;
+  const std::string target_, ranks_;
   fs::path directory_;  // of the spools
   std::vector<AskedProcess> asked_;
-  size_t whole_ = 0;  // that record everything so far
+  size_t others_ = 0;  // that are of other ranks
+  size_t whole_ = 0;   // that record everything so far
 };
 
 }  // namespace
 
-int ask_steps(const std::string& target, const StepsAsked& asked) {
-  AskedJob job(target);
+TakenSteps ask_steps(const std::string& target, const StepsAsked& asked, const std::string& ranks) {
+  AskedJob job(target, ranks);
   std::chrono::nanoseconds ahead = job.ahead();
   if (asked.next == 0 && asked.first <= job.fastest())
     throw Error("step " + std::to_string(asked.first) + " has begun: a rank is in step " +
@@ -266,7 +280,8 @@ int ask_steps(const std::string& target, const StepsAsked& asked) {
     if (is_taken || !job.has_late() || asked.next == 0 || tries == kMostTries) {
       if (!job.has_late()) job.say_taken(steps);
       job.say_others();
-      return is_taken ? 0 : 1;
+      const bool is_dropped = job.has_late();
+      return {steps.first, steps.last, is_dropped ? std::vector<fs::path>{} : job.spools_of_taken(), is_taken};
     }
     job.look();
   }

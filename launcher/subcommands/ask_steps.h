@@ -5,13 +5,22 @@
 // the first step by then, the request is taken back; `next` asks again for steps that are further ahead.
 #pragma once
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "launcher/options/options.h"
 
 namespace torchprof::launcher {
 
-// The exit status: 1 if a process does not record these steps. Throws Error where none can be asked.
-int ask_steps(const std::string& target, const StepsAsked& asked);
+struct TakenSteps {
+  uint64_t first, last;
+  std::vector<std::filesystem::path> spools;  // of the processes that record them
+  bool is_by_all;                             // that were asked
+};
+
+// `ranks`: a list as in the control file; empty: all processes. Says who records them and who does not. Throws Error
+// where none can be asked.
+TakenSteps ask_steps(const std::string& target, const StepsAsked& asked, const std::string& ranks);
 
 }  // namespace torchprof::launcher

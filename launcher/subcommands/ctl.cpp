@@ -12,6 +12,7 @@
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/ask_steps.h"
+#include "launcher/subcommands/capture.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
@@ -56,10 +57,11 @@ std::vector<Asked> processes_of(const std::string& target) {
 }  // namespace
 
 int ctl(const Arguments& arguments) {
-  if (arguments.empty()) return list_alive_runs("torchprof ctl RUN start|stop|status|steps=N..M|next=K");
+  if (arguments.empty()) return list_alive_runs("torchprof ctl RUN capture|start|stop|status|steps=N..M|next=K");
   const CtlOptions options = parse_ctl(arguments);
   const std::string target = without_launcher(options.target);
-  if (options.steps) return ask_steps(target, *options.steps);
+  if (options.command == "capture") return capture(target, options);
+  if (options.steps) return ask_steps(target, *options.steps, options.ranks).is_by_all ? 0 : 1;
   const std::vector<Asked> processes = processes_of(target);
   most_open_spools();  // and sockets
   // All at once: each may wait for a step to end.

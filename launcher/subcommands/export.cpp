@@ -24,6 +24,7 @@
 #include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/run_dir/writers.h"
+#include "launcher/subcommands/export.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
@@ -212,6 +213,10 @@ int complete_run(const Input& input, const ExportOptions& options) {
 }
 
 }  // namespace
+
+void export_slice(const Input& input, const ExportOptions& options) {
+  if (export_files(input, options) != 0) throw Error("");  // it has been said
+}
 
 int export_(const Arguments& arguments) {
   const ExportOptions options = parse_export(arguments);

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "tracer/control_reader.h"
 #include "tracer/python/abi.h"
 #include "tracer/session.h"
 
@@ -120,6 +121,7 @@ void record_default(Object* group, std::string_view backend) noexcept {
   if (said == g_default_said) return;
   g_default_said = said;
   define_fact("distributed.rank", rank);
+  window::control_reader::know_rank(static_cast<uint64_t>(rank));
   define_fact("distributed.world_size", size);
   define_fact("distributed.backend", backend);
 }

@@ -4,8 +4,10 @@
 #include <sched.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
+#include "tracer/control_reader.h"
 #include "tracer/native/script.h"
 #include "tracer/native/stack.h"
 #include "tracer/objects/search.h"
@@ -107,7 +109,10 @@ void note_choice() noexcept {
 void note_environment() noexcept {
   for (const RankFacts& names : kRankFacts) {
     for (const char* const fact : {names.rank, names.world_size, names.local_rank})
-      if (const char* value = number_variable(fact + kEnvironmentFact.size())) session::note_fact(fact, value);
+      if (const char* value = number_variable(fact + kEnvironmentFact.size())) {
+        session::note_fact(fact, value);
+        if (fact == names.rank) window::control_reader::know_rank(strtoull(value, nullptr, 10));
+      }
   }
 }
 

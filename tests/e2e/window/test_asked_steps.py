@@ -140,10 +140,11 @@ def test_processes_that_cannot_be_told_read_the_request_by_themselves(job, torch
     run.wait_for(50)
     control = run.directory / "spool" / "control"
     control.write_text("window 7\nlater version=2\nwindow 8 steps=5..")
-    far = ["unshare", "--map-root-user", "--net"]  # sockets of the abstract namespace are a network's
-    launcher = torchprof("version").args[0]
-    said = subprocess.run([*far, launcher, "ctl", run.directory, "next=4"], capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
-    steps = asked(said)
+    doors = list((run.directory / "spool").glob("*.ctl"))
+    assert len(doors) >= 2
+    for door in doors:
+        door.unlink()
+    steps = asked(torchprof("ctl", run.directory, "next=4"))
     run.wait_for(steps[-1] + 2)
     run.end()
     assert run.recorded() == {"rank 0": steps, "rank 1": steps}
@@ -231,3 +232,83 @@ def test_typical_windows_of_hosts_that_know_nothing_of_each_other_are_those_of_o
     fewest = min(typical, key=len)
     for steps in typical:
         assert len(fewest & steps) >= max(1, len(fewest) / 2), typical
+
+
+# A rank for itself: those of two containers have no network in common.
+ALONE = """
+import os, sys, time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+said = os.open("at." + os.environ["RANK"], os.O_WRONLY | os.O_CREAT)
+step = 0
+while not os.path.exists("stop"):
+    with torch.autograd.profiler.record_function("loss"):
+        loss = model(torch.ones(4, 8)).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(0.01)
+    step += 1
+    os.pwrite(said, b"%9d" % step, 0)
+"""
+
+
+def marks_in(path):
+    with gzip.open(path) as file:
+        events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
+    found = collections.defaultdict(set)
+    for e in events:
+        if e["name"].startswith("ProfilerStep#"):
+            found[e["pid"]].add(int(e["name"].partition("#")[2]))
+    return found
+
+
+@pytest.mark.once
+def test_the_same_steps_of_some_ranks_in_containers_are_captured_as_one_trace(torchprof, torch_python, program, tmp_path):
+    """Armed, without a launcher; two containers with process ids and networks of their own, one host name each, and one directory."""
+    container = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
+    if subprocess.run([*container, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces may be made here")
+    lines = [line.partition("=") for line in torchprof("env", "-o", tmp_path / "run", "--format", "docker").stdout.splitlines()]
+    armed = {name: value for name, _, value in lines}
+    script = program(ALONE)
+    start = "hostname pod%d; for r in %s; do RANK=$r WORLD_SIZE=4 \"$0\" \"$1\" & done; wait"
+    with contextlib.ExitStack() as stack:
+        jobs = [subprocess.Popen([*container, "sh", "-c", start % (n, ranks), torch_python, script], env=clean_environment(armed), cwd=tmp_path) for n, ranks in enumerate(("0 1", "2 3"))]
+        for job in jobs:
+            stack.callback(job.wait)
+        stack.callback((tmp_path / "stop").touch)
+        end = time.monotonic() + PATIENCE
+        while min([int(path.read_text() or 0) for path in tmp_path.glob("at.*")], default=0) < 20 or len(list(tmp_path.glob("at.*"))) < 4:
+            assert time.monotonic() < end and all(job.poll() is None for job in jobs)
+            time.sleep(0.05)
+        assert torchprof("ctl", tmp_path / "run", "status").stdout.count("closed, 0 windows so far") == 4
+        done = torchprof("ctl", tmp_path / "run", "capture", "--steps", "5", "--ranks", "1,3", "-o", tmp_path / "trace.json.gz")
+        assert done.returncode == 0, done
+        first, last = map(int, re.match(r"steps (\d+) to (\d+): 2 processes", done.stdout).groups())
+        assert last - first == 4 and all(job.poll() is None for job in jobs)
+        captured = marks_in(tmp_path / "trace.json.gz")
+        assert list(captured.values()) == [set(range(first, last + 1))] * 2
+        # From one of the containers, where neither the other's processes nor its own name are those of the spools.
+        status = subprocess.run(["unshare", "--map-root-user", "--net", "--pid", "--fork", "--mount-proc", "--uts", "sh", "-c", "hostname pod7; \"$0\" ctl \"$1\" status",
+                                 torchprof("version").args[0], tmp_path / "run"], capture_output=True, text=True, env=clean_environment(), timeout=PATIENCE)
+        assert status.stdout.count("closed, ") == 4, status
+    # The others have recorded nothing, and no socket is left.
+    rows = json.loads(torchprof("report", tmp_path / "run", "-t", "ops", "--all-processes", "--json").stdout)["tables"][0]["rows"]
+    assert rows and not list((tmp_path / "run" / "spool").glob("*.ctl"))
+
+
+@pytest.mark.once
+def test_what_cannot_be_captured_is_said(job, torchprof):
+    run = job("2", "-", "manual")
+    run.wait_for(20)
+    for wrong in (["capture", "--ranks", "x"], ["capture", "--ranks", "0,"], ["start", "--ranks", "0"], ["next=2", "-o", "x"], ["start", "--steps", "3"]):
+        assert torchprof("ctl", run.directory, *wrong).returncode == 125, wrong
+    refused = torchprof("ctl", run.directory, "capture", "--ranks", "7,9..11")
+    assert refused.returncode == 125 and "none of its processes is of rank 7,9..11" in refused.stderr
+    done = torchprof("ctl", run.directory, "capture", "--ranks", "0..1", cwd=run.cwd)
+    first, last = map(int, re.match(r"steps (\d+) to (\d+): 2 processes", done.stdout).groups())
+    assert (done.returncode, last - first) == (0, 4) and set(map(frozenset, marks_in(run.cwd / ("steps-%d-%d.json.gz" % (first, last))).values())) == {frozenset(range(first, last + 1))}
+    run.end()
+    assert set(run.recorded()["rank 0"]) == set(range(first, last + 1)) and not list((run.directory / "spool").glob("*.ctl"))

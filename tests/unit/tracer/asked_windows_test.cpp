@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -40,12 +41,16 @@ std::string made_up_line(std::mt19937& random) {
                                       "drop x",
                                       "window 7 steps=5..4",
                                       "capture 7 ranks=0,7",
-                                      "window 7 steps=1..2 ranks=0",
+                                      "window 7 steps=1..2 ranks=",
+                                      "window 7 steps=1..2 ranks=0,",
+                                      "window 7 steps=1..2 ranks=0..x",
+                                      "window 7 steps=1..2 ranks=0 later=1",
                                       "window 7 steps=0..18446744073709551615",
-                                      std::string("window 7\0steps=1..2", 19)}[random() % 9];
+                                      std::string("window 7\0steps=1..2", 19)}[random() % 12];
     default: {
       const uint64_t first = random() % 1000;
-      return "window " + id + " steps=" + std::to_string(first) + ".." + std::to_string(first + random() % 9);
+      return "window " + id + " steps=" + std::to_string(first) + ".." + std::to_string(first + random() % 9) +
+             std::vector<std::string>{"", "", " ranks=3", " ranks=0,2..4,9"}[random() % 4];
     }
   }
 }
@@ -57,7 +62,7 @@ bool is_understood(const ControlLine& line) {
 std::string text_of(const ControlLine& line) {
   if (line.kind == ControlLine::Kind::kDrop) return "drop " + std::to_string(line.id);
   return "window " + std::to_string(line.id) + " steps=" + std::to_string(line.first) + ".." +
-         std::to_string(line.last);
+         std::to_string(line.last) + (line.ranks.empty() ? "" : " ranks=" + std::string(line.ranks));
 }
 
 // What a process has obeyed, as lines.
@@ -186,6 +191,27 @@ TEST_CASE("a line of the control file is understood as a whole or not at all") {
     CHECK(text_of(again) == text_of(parsed));
   }
   CHECK(text_of(parse_control_line("window 12 steps=200..204")) == "window 12 steps=200..204");
+}
+
+TEST_CASE("a line with ranks is for these ranks alone, and for no process that is none") {
+  std::mt19937 random(1);
+  for (int i = 0; i < 500; ++i) {
+    std::set<uint64_t> wanted;
+    std::string ranks;
+    for (size_t n = 1 + random() % 4; n > 0; --n) {
+      const uint64_t first = random() % 40, last = random() % 2 == 0 ? first : first + random() % 5;
+      ranks += (ranks.empty() ? "" : ",") + std::to_string(first);
+      if (last > first || random() % 4 == 0) ranks += ".." + std::to_string(last);
+      for (uint64_t rank = first; rank <= last; ++rank) wanted.insert(rank);
+    }
+    const std::string text = "window 7 steps=1..2 ranks=" + ranks;
+    const ControlLine line = parse_control_line(text);
+    CAPTURE(text);
+    REQUIRE(line.kind == ControlLine::Kind::kWindow);
+    for (uint64_t rank = 0; rank < 50; ++rank) CHECK(is_for_rank(line, rank) == wanted.contains(rank));
+    CHECK_FALSE(is_for_rank(line, kNoRank));
+  }
+  CHECK(is_for_rank(parse_control_line("window 7 steps=1..2"), kNoRank));
 }
 
 TEST_CASE("the control file is read once, in whatever pieces it is written") {
