@@ -1,13 +1,13 @@
 // What auto_window.cpp knows of the run, of its beginning, and of the window that is open. With the lock of the
-// window's changes, but for the atomics. Times in ns of CLOCK_MONOTONIC; steps as in window_plan.h.
+// window's changes, but for the atomics. Times in ns of CLOCK_MONOTONIC; steps as in plan/window_plan.h.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 
 #include "tracer/auto_window.h"
-#include "tracer/first_signs.h"
-#include "tracer/window_plan.h"
+#include "tracer/plan/first_signs.h"
+#include "tracer/plan/window_plan.h"
 
 namespace torchprof::window::auto_window {
 

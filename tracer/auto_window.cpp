@@ -5,11 +5,11 @@
 #include <cstdio>
 
 #include "tracer/auto_state.h"
+#include "tracer/plan/window_plan.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
 #include "tracer/run_windows.h"
 #include "tracer/session.h"
-#include "tracer/window_plan.h"
 
 namespace torchprof::window::auto_window {
 namespace {

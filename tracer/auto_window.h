@@ -1,5 +1,5 @@
 // -w auto, in the process: takes the time of every step, and opens, closes and gives up windows as the plan says
-// (window_plan.h). What it is told comes from window.cpp, with the lock of its changes held, if it does not say
+// (plan/window_plan.h). What it is told comes from window.cpp, with the lock of its changes held, if it does not say
 // otherwise.
 //
 // The beginning: until the budget of events is used, everything is recorded, and nothing is different from `-w all` but
@@ -8,7 +8,7 @@
 // However much runs before the first step, half of the budget is left for the steps: the beginning goes on until they
 // have used it, and there are at least three. Where the budget is used before the first step has ended, the rest of the
 // start is not recorded, but for windows by time, which show what it does. The first steps are a second window of the
-// beginning: nobody can know when the first one begins, but an annotation is a sign of it (first_signs.h). If no step
+// beginning: nobody can know when the first begins, but an annotation is a sign of it (plan/first_signs.h). If no step
 // ends in that window, it is closed, and the next sign opens one; at the latest it opens when the first step has ended.
 // The first step counts as in part then. Until it has ended, an annotation costs a lock that is free.
 //
@@ -18,8 +18,8 @@
 
 #include <cstdint>
 
-#include "tracer/asked_windows.h"
 #include "tracer/config/config.h"
+#include "tracer/plan/asked_windows.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/record.h"
 

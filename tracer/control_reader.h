@@ -5,7 +5,7 @@
 // program's threads want something of it. Without the file a look is one stat(2).
 #pragma once
 
-#include "tracer/asked_windows.h"
+#include "tracer/plan/asked_windows.h"
 #include "tracer/spool/control_file.h"
 
 namespace torchprof::window::control_reader {

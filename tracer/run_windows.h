@@ -1,4 +1,4 @@
-// What the ranks of a job agree on (window_plan.h, SharedPlan), in a file that they share:
+// What the ranks of a job agree on (plan/window_plan.h, SharedPlan), in a file that they share:
 // RUN/spool/windows.HOST.PORT.PARENT.JOB. PORT is MASTER_PORT, PARENT the process that started them. Ranks of other
 // machines or run directories have their own.
 //
@@ -11,7 +11,7 @@
 // their own MASTER_PORT and parent.
 #pragma once
 
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_plan.h"
 
 namespace torchprof::window {
 

@@ -1,8 +1,8 @@
-// Which unusual steps get a window: the places of SharedPlan (window_places.h), who asks for one, and who has to leave.
+// Which unusual steps get a window: the places of SharedPlan (plan/window_places.h), who asks, and who has to leave.
 #include <algorithm>
 
-#include "tracer/window_places.h"
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_places.h"
+#include "tracer/plan/window_plan.h"
 
 namespace torchprof {
 

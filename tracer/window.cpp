@@ -10,16 +10,16 @@
 #include <string_view>
 #include <utility>
 
-#include "tracer/asked_windows.h"
 #include "tracer/auto_window.h"
 #include "tracer/config/window_spec.h"
 #include "tracer/control_reader.h"
+#include "tracer/plan/asked_windows.h"
+#include "tracer/plan/step_borders.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
-#include "tracer/step_borders.h"
 #include "tracer/window_state.h"
 #include "tracer/window_thread.h"
 

@@ -18,7 +18,7 @@
 // A window of time counts from the start of the process; in a forked child, from the fork.
 //
 // Threads: any. A change takes a lock that is never waited for, then the GIL where there is an interpreter. A step or a
-// range that comes to its border meanwhile is left to whoever has the lock (window_borders.h).
+// range that comes to its border meanwhile is left to whoever has the lock (plan/window_borders.h).
 #pragma once
 
 #include <atomic>

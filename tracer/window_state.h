@@ -6,11 +6,11 @@
 #include <atomic>
 #include <cstdint>
 
-#include "tracer/asked_windows.h"
 #include "tracer/config/window_spec.h"
+#include "tracer/plan/asked_windows.h"
+#include "tracer/plan/window_borders.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/record.h"
-#include "tracer/window_borders.h"
 
 namespace torchprof::window {
 

@@ -99,7 +99,8 @@ struct StepTime {     // StepEnd: a step of the run, whether a window was open o
   UnixNs end;
   int64_t ns = 0;        // since the step before it ended; 0: not known (the first one, or a step is missing)
   bool in_full = false;  // a window was open at its end and for all of it, and has been kept
-  // No window was open for any of it, or only one of the last steps, which adds next to nothing (tracer/last_steps.h).
+  // No window was open for any of it, or only one of the last steps, which adds next to nothing
+  // (tracer/plan/last_steps.h).
   bool is_free = false;
   uint32_t window = 0;  // number of the window that was open for some of it and has been kept; 0: none
 };

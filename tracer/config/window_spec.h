@@ -2,7 +2,7 @@
 //
 //     all                                                       the whole run
 //     auto                                                      the beginning, and then what the plan finds worth a
-//                                                               window (tracer/window_plan.h)
+//                                                               window (tracer/plan/window_plan.h)
 //     steps=10..14 | steps=10                                   from the start of step 10 to the end of step 14; the
 //                                                               first step is 0
 //     schedule=wait:5,warmup:1,active:3,repeat:2,skip_first:10  as torch.profiler.schedule; `active` is captured

@@ -1,5 +1,5 @@
-// When a step is far slower than the others: the rule by which the recorder opens windows (tracer/step_times.h), and by
-// which reports name unusual steps (formats/analysis/run_steps.h). In ns.
+// When a step is far slower than the others: the rule by which the recorder opens windows (tracer/plan/step_times.h),
+// and by which reports name unusual steps (formats/analysis/run_steps.h). In ns.
 #pragma once
 
 #include <algorithm>

@@ -185,7 +185,7 @@ def assert_they_follow(distance, steps, *ranks):
 
 
 def distances_of(run):
-    """Of typical windows, in steps, as the ranks of each job agreed on (tracer/window_plan.h, SharedPlan), in the order of the jobs."""
+    """Of typical windows, in steps, as the ranks of each job agreed on (tracer/plan/window_plan.h, SharedPlan), in the order of the jobs."""
     return [struct.unpack_from("<4Q", file.read_bytes())[3] for file in sorted((run.directory / "spool").glob("windows.*"))]
 
 

@@ -1,4 +1,4 @@
-// A made-up program with a made-up clock, whose windows a plan decides (tracer/window_plan.h).
+// A made-up program with a made-up clock, whose windows a plan decides (tracer/plan/window_plan.h).
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <set>
 
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_plan.h"
 
 namespace torchprof {
 

@@ -1,5 +1,5 @@
 // Which annotations open a window for the first step of a training.
-#include "tracer/first_signs.h"
+#include "tracer/plan/first_signs.h"
 
 #include <doctest/doctest.h>
 

@@ -1,5 +1,5 @@
 // -w auto: which programs are recorded in every step, so that their last ones are there, and how much of that is kept.
-#include "tracer/last_steps.h"
+#include "tracer/plan/last_steps.h"
 
 #include <doctest/doctest.h>
 

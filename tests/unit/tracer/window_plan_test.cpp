@@ -1,5 +1,5 @@
 // What -w auto finds worth a window: made-up steps, with a made-up clock.
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_plan.h"
 
 #include <doctest/doctest.h>
 
@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "tests/unit/support/planned_program.h"
+#include "tracer/plan/window_places.h"
 #include "tracer/spool/completed.h"
 #include "tracer/spool/layout.h"
-#include "tracer/window_places.h"
 
 namespace window_plan_test {
 

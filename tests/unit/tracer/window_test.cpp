@@ -14,8 +14,8 @@
 #include <thread>
 #include <vector>
 
+#include "tracer/plan/window_borders.h"
 #include "tracer/session.h"
-#include "tracer/window_borders.h"
 
 namespace window_test {
 

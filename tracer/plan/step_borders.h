@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "tracer/plan/window_borders.h"
 #include "tracer/spool/step_counter.h"
-#include "tracer/window_borders.h"
 
 namespace torchprof::window {
 

@@ -31,8 +31,8 @@
 #include <span>
 #include <utility>
 
+#include "tracer/plan/step_times.h"
 #include "tracer/spool/record.h"
-#include "tracer/step_times.h"
 
 namespace torchprof {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <iterator>
 
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_plan.h"
 
 namespace torchprof::places {
 

@@ -1,4 +1,4 @@
-#include "tracer/last_steps.h"
+#include "tracer/plan/last_steps.h"
 
 #include <algorithm>
 #include <bit>

@@ -1,11 +1,11 @@
-#include "tracer/window_plan.h"
+#include "tracer/plan/window_plan.h"
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
-#include "tracer/last_steps.h"
-#include "tracer/window_places.h"
+#include "tracer/plan/last_steps.h"
+#include "tracer/plan/window_places.h"
 
 namespace torchprof {
 
