@@ -1,5 +1,5 @@
 // What is asked for from outside: which steps are to be recorded, and what RUN/spool/control says.
-#include "tracer/asked_windows.h"
+#include "tracer/plan/asked_windows.h"
 
 #include <doctest/doctest.h>
 #include <sys/wait.h>
@@ -218,11 +218,13 @@ TEST_CASE("the control file is read once, in whatever pieces it is written") {
   for (unsigned seed = 0; seed < 20; ++seed)
     CHECK(holds([seed](const fs::path& control) {
       std::mt19937 random(seed);
+      const uint64_t rank = seed % 6 == 5 ? kNoRank : seed % 6;
+      window::control_reader::know_rank(rank);
       std::string all, expected;
       for (int i = 0; i < 400; ++i) {
         const std::string line = random() % 40 == 0 ? std::string(random() % 10'000, 'x') : made_up_line(random);
         const ControlLine parsed = parse_control_line(line);
-        if (is_understood(parsed)) expected += text_of(parsed) + "\n";
+        if (is_understood(parsed) && is_for_rank(parsed, rank)) expected += text_of(parsed) + "\n";
         all += line + "\n";
       }
       bool is_right = window::control_reader::look(true, obey);  // there is none
