@@ -216,11 +216,11 @@ int64_t StepTracker::time_of(size_t step) const {
 // A step ended with the last requester's step before `until`, if one ended since that began.
 void StepTracker::take_recorded(int64_t until) {
   const size_t first = next_;
-  // Behind a step that ends at the edge of the selection, or beyond it, there is none in it.
-  const auto is_within = [this](size_t step) {
-    return step == 0 || process_.steps[step - 1].end.value < process_.selection.end;
-  };
-  while (next_ < process_.steps.size() && is_within(next_) && time_of(next_) < until) ++next_;
+  // Ends of later steps are known, too, also outside of windows.
+  const auto is_before = [this, until](size_t step) { return step < process_.steps.size() && time_of(step) < until; };
+  while (is_before(next_) && process_.steps[next_].end.value <= process_.selection.end) ++next_;
+  // A requester that is cut at the edge of the selection ends its step there.
+  if (first == next_ && prospect_ && prospect_->next.time >= process_.selection.end && is_before(next_)) ++next_;
   if (first == next_ || !prospect_) return;
   const uint64_t number = process_.steps[next_ - 1].step;
   const uint64_t expected = pending_ ? pending_->number + 1 : first_;

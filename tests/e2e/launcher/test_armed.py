@@ -189,7 +189,7 @@ def listed(said, tmp_path):
 
 def test_without_an_argument_the_runs_that_are_alive_are_listed(torchprof, alive, tmp_path):
     closed, whole = alive("one/%j", "-w", "manual"), alive("two", "-w", "all")
-    for command, goes_on in (("ctl", "torchprof ctl RUN start|stop|status"), ("top", "torchprof top RUN"), ("where", "torchprof where RUN"), ("report", "torchprof report RUN")):
+    for command, goes_on in (("ctl", "torchprof ctl RUN capture|start|stop|status"), ("top", "torchprof top RUN"), ("where", "torchprof where RUN"), ("report", "torchprof report RUN")):
         said = torchprof(command)
         found = listed(said, tmp_path)
         assert said.stderr.startswith("torchprof: go on with one of them: " + goes_on)

@@ -152,11 +152,14 @@ def test_processes_that_cannot_be_told_read_the_request_by_themselves(job, torch
     assert control.read_text().splitlines()[2] == "window 8 steps=5.."
 
 
-# Once it is asked it hides the request until it has passed the first of those steps.
+# Once it is asked it hides the request until it has passed the first of those steps. Nobody is there to be told of it.
 HURRIES = JOB.replace("def pause(): time.sleep(0.002)", """
+import glob
 control, first = "run/spool/control", 10**9
 def pause():
     global first
+    if step == 50:
+        for door in glob.glob("run/spool/*.ctl"): os.unlink(door)
     if step == 60:
         while not os.path.exists(control): pass
         os.rename(control, "hidden")

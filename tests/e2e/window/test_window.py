@@ -347,8 +347,12 @@ def test_ctl_says_why_it_cannot(work, torchprof):
     assert torchprof("ctl", 2**22, "status").stderr == "torchprof: there is no process 4194304\n"
 
 
+LISTENS = ("`ctl` is for windows of time, `signal`, `manual` and, once a long run has windows, `auto`; until then everything is "
+           "recorded")
+
+
 @pytest.mark.once
-@pytest.mark.parametrize("other", ["a dead process's number", "another run's, by a lock", "another machine's"])
+@pytest.mark.parametrize("other", ["a dead process's number", "another run's, by a lock", "another run's, by its door", "another machine's"])
 def test_a_process_is_commanded_only_by_its_own_run(work, torchprof, launcher, tmp_path, other):
     """A run whose process had the number that a process of another run has now, here or on another machine."""
     running = work(find_pythons()[0], "manual")
@@ -364,6 +368,9 @@ def test_a_process_is_commanded_only_by_its_own_run(work, torchprof, launcher, t
     spool.unlink()
     spool = spool.with_name("%s.%d.%s.spool" % (host, running.pid, start))
     spool.write_bytes(data)
+    if other == "another run's, by its door":
+        door, = (running.directory / "spool").glob("*.ctl")
+        spool.with_suffix(".ctl").hardlink_to(door)
     with open(spool) as locked:
         if other != "a dead process's number":
             fcntl.flock(locked, fcntl.LOCK_EX)  # as another host holds it on NFS
@@ -371,7 +378,8 @@ def test_a_process_is_commanded_only_by_its_own_run(work, torchprof, launcher, t
         picture = torchprof("top", stranger, "--once").stdout
     gone = "torchprof: %s: none of its processes runs here any more\n" % stranger
     expected = {"a dead process's number": (125, gone),
-                "another run's, by a lock": (1, "torchprof: process %d: it is a process of another run\n" % running.pid),
+                "another run's, by a lock": (1, "torchprof: process %d: it does not listen: %s\n" % (running.pid, LISTENS)),
+                "another run's, by its door": (1, "torchprof: process %d: it is a process of another run\n" % running.pid),
                 "another machine's": (125, "torchprof: 1 process of host elsewhere skipped: `torchprof ctl` reaches those of its own machine\n" + gone)}
     assert {command: (done.returncode, done.stderr) for command, done in said.items()} == dict.fromkeys(said, expected[other])
     assert re.search(r"process %d +- +- +-( |$)" % running.pid, picture, re.MULTILINE), "the stranger's memory: " + picture

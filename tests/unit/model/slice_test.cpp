@@ -2,8 +2,11 @@
 #include <doctest/doctest.h>
 
 #include <nlohmann/json.hpp>
+#include <random>
+#include <string>
 
 #include "formats/io/error.h"
+#include "formats/replay/replay.h"
 #include "formats/replay/slice_request.h"
 #include "formats/write/kineto/kineto.h"
 #include "formats/write/stacks.h"
@@ -174,6 +177,60 @@ TEST_CASE("of steps that no window has the message says which ones there are, an
   CHECK(message(51, 60).empty());
   b.at(95'000'000).step_end(95, 0, 0);
   CHECK(message(60, 70).ends_with("52 (the time of every step: report -t steps)"));
+}
+
+TEST_CASE(
+    "of steps that are chosen by number those are there and no others, whatever was open and whatever came later") {
+  class NumberSink final : public Sink {
+   public:
+    void slice(const Slice&) override {}
+    void step(const StepMark& m) override {
+      if (m.ended_by) numbers += std::to_string(m.number) + " ";
+    }
+    std::string numbers;
+  };
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    SpoolBuilder b;
+    const TrackId main = b.thread(100);
+    const FunctionId train = b.function("train.py", 7, "train");
+    const bool has_python = random() % 2 == 0, has_call = has_python && random() % 2 == 0;
+    const FunctionKind kind = has_python ? FunctionKind::kOptimizerStep : FunctionKind::kFunction;
+    const FunctionId wrapper = b.function("optimizer.py", 1, "wrapper", 0, kind);
+    const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer);
+    const uint64_t count = 20 + random() % 30, first = random() % 15, last = first + random() % 4;
+    constexpr uint64_t kStep = 1'000'000;
+    const auto begin_of = [](uint64_t step) { return 1 + kStep * step; };
+    b.window(1, first, begin_of(first), begin_of(last + 1));
+    for (uint64_t step = 0; step < count; ++step) {
+      const bool is_recorded = first <= step && step <= last;
+      uint64_t t = begin_of(step) + 1000;
+      if (is_recorded) {
+        b.in_window(1).on(main);
+        if (has_call) b.at(t).begin(train);
+        b.at(t += 1000).op(1000 + step, "aten::linear", {.sequence = 1});
+        b.at(t += 50'000).op_end(1000 + step);
+        if (has_python) b.at(t += 100).begin(wrapper, sgd);
+        b.at(t += 50).annotation(step + 1, "Optimizer.step#SGD.step");
+        b.at(t += 300'000).op_end(step + 1);
+      } else {
+        t += 351'050;
+      }
+      b.at(t += random() % 2 * 3).step_end(step + 1, is_recorded ? 1 : 0, is_recorded ? 2 : 0);
+      if (is_recorded && has_python) b.in_window(1).on(main).at(t += random() % 100).end(wrapper);
+      if (is_recorded && has_call) b.at(t += random() % 2 * 40'000).end(train);
+    }
+    b.clean_exit(begin_of(count) + 5000);
+    const uint64_t from = first + random() % (last - first + 1), to = from + random() % (last - from + 1);
+    CAPTURE(seed);
+    Trace trace = *test::LoadedTrace(b);
+    select({.steps = std::pair(from, to)}, trace);
+    NumberSink sink;
+    Replay(trace.processes.at(0)).run(sink);
+    std::string wanted;
+    for (uint64_t step = from; step <= to; ++step) wanted += std::to_string(step) + " ";
+    CHECK(sink.numbers == wanted);
+  }
 }
 
 }  // namespace slice_test
