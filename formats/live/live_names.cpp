@@ -18,6 +18,8 @@ NameRole role_of(std::string_view name) {
   if (name.starts_with(kOptimizerStep)) return NameRole::kOptimizerStep;
   // What torch calls the work of its process groups, and the kernels of NCCL (their names are mangled).
   if (name.starts_with("gloo:") || name.starts_with("nccl:") || name.starts_with("mpi:")) return NameRole::kCollective;
+  // What torch.utils.data calls asking a DataLoader for its next batch.
+  if (name.starts_with("enumerate(DataLoader)")) return NameRole::kLoading;
   const std::string_view front = name.substr(0, 20);
   if (front.find("ncclDevKernel") != front.npos || front.find("ncclKernel") != front.npos) return NameRole::kCollective;
   return NameRole::kPlain;

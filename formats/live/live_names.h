@@ -15,7 +15,7 @@
 
 namespace torchprof::formats {
 
-enum class NameRole : uint8_t { kPlain, kProfilerStep, kOptimizerStep, kCollective };
+enum class NameRole : uint8_t { kPlain, kProfilerStep, kOptimizerStep, kCollective, kLoading };
 
 class LiveNames {
  public:

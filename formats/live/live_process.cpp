@@ -70,6 +70,7 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
   now_ = 0;
   set_clock(is_live);
   const bool is_first = buckets_.empty() && from_ == 0;
+  if (is_first) is_read_from_begin_ = now_ == 0 || last_since() <= header().start.ticks.value;
   if (is_first && now_ != 0) from_ = std::max(last_since(), header().start.ticks.value);
   // Of a process that has ended all is read, as far as the bytes go.
   const auto since = [this] { return now_ == 0 ? 0 : last_since(); };
@@ -80,11 +81,14 @@ void LiveProcess::look(bool is_live, uint64_t event_bytes) {
                      choose_step_source();
                      follow_windows();
                    },
-               .steps_since = [&] { return window_ != 0 ? std::min(from_, since()) : since(); },
+               .steps_since = [&]() -> uint64_t {
+                 return first_look_ == LiveSteps::kAll ? 0 : window_ != 0 ? std::min(from_, since()) : since();
+               },
                .events_since = [&] { return window_ != 0 ? from_ : since(); },
                .steps = [this](const Portion& portion) { take_steps(portion); },
                .events = [this](const Portion& portion) { return take(portion); }});
   follow_windows();
+  is_read_from_begin_ = is_read_from_begin_ && tail_->skipped_bytes() == 0;
   if (from_ == 0) from_ = first_record_;
   set_clock(is_live);
   const uint64_t stop = header().stop_ticks.load(std::memory_order_relaxed);
@@ -116,6 +120,7 @@ void LiveProcess::close_look() {
   bucket.busy_ns = union_of(busy_);
   busy_.clear();
   bucket.collective_ns = std::exchange(collective_ns_, 0);
+  bucket.loading_ns = std::exchange(loading_ns_, 0);
   buckets_.push_back(std::move(bucket));
   if (window_ != 0) {  // a window counts as a whole
     Bucket& first = buckets_.front();
@@ -124,6 +129,7 @@ void LiveProcess::close_look() {
       const Bucket& last = buckets_.back();
       add_to(first.busy_ns, last.busy_ns);
       add_to(first.collective_ns, last.collective_ns);
+      add_to(first.loading_ns, last.loading_ns);
       first.read_bytes += last.read_bytes;
       first.skipped_bytes += last.skipped_bytes;
     }
@@ -162,7 +168,7 @@ void LiveProcess::follow_windows() {
   buckets_.clear();
   busy_.clear();
   async_.clear();
-  collective_ns_ = 0;
+  collective_ns_ = loading_ns_ = 0;
   step_end_ = 0;
 }
 
@@ -249,17 +255,20 @@ LiveView LiveProcess::view(size_t most) const {
   view.functions = rows(functions_, most, view.function_ns);
   const uint64_t end = until_ != 0 ? std::min(until_, now_) : now_;
   view.covered_ns = to_ns(end - std::min(end, from_));
-  int64_t busy = 0, collective = 0;
+  int64_t busy = 0, collective = 0, loading = 0;
   uint64_t read = 0, skipped = 0;
   for (const Bucket& bucket : buckets_) {
     add_to(busy, bucket.busy_ns);
     add_to(collective, bucket.collective_ns);
+    add_to(loading, bucket.loading_ns);
     read += bucket.read_bytes;
     skipped += bucket.skipped_bytes;
   }
   if (has_gpu_ && view.covered_ns > 0)
     view.gpu_busy = std::min(1.0, static_cast<double>(busy) / static_cast<double>(view.covered_ns));
   if (has_collectives_) view.collective_ns = collective;
+  if (has_loading_) view.loading_ns = loading;
+  if (window_ != 0 || first_record_ != 0) view.since_covered_ns = to_ns(now_ - end);
   for (const auto& [device, total] : memory_)
     if (total.second != 0) view.memory.push_back({device.first, device.second, static_cast<uint64_t>(total.first)});
   view.window = known().window;
@@ -267,8 +276,25 @@ LiveView LiveProcess::view(size_t most) const {
   view.window_number = window_;
   view.is_window_open = window_ != 0 && until_ == 0;
   view.has_stopped = header().stop_ticks.load(std::memory_order_relaxed) != 0;
+  add_totals(view);
   if (skipped != 0) view.read_share = static_cast<double>(read) / static_cast<double>(read + skipped);
   return view;
+}
+
+void LiveProcess::add_totals(LiveView& view) const {
+  const bool is_whole_run = view.window.empty() && window_ == 0 && is_read_from_begin_;
+  view.has_every_step = step_count_ != 0 && (has_step_records_ ? first_look_ == LiveSteps::kAll : is_whole_run);
+  view.step_sizes = step_sizes_;
+  if (has_step_records_) view.switching_ns = switching_ns_;
+  const auto ns = [](uint64_t value) { return static_cast<int64_t>(std::min<uint64_t>(value, INT64_MAX)); };
+  if (used_) {
+    view.ran_ns = ns(used_->ran);
+    view.process_ran_ns = ns(used_->process_ran);
+    if (used_->queued != ProcessorTime::kNotKnown) view.queued_ns = ns(used_->queued);
+  }
+  view.spool_bytes = tail_->bytes();
+  view.recycled_bytes = header().recycled.load(std::memory_order_relaxed) * header().chunk_size;
+  for (const std::atomic<uint64_t>& lost : header().lost) view.lost_events += lost.load(std::memory_order_relaxed);
 }
 
 }  // namespace torchprof::formats

@@ -14,6 +14,7 @@
 // for memory.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -29,6 +30,19 @@
 #include "tracer/spool/step_counter.h"
 
 namespace torchprof::formats {
+
+// What the first look reads of the times of steps.
+enum class LiveSteps : uint8_t {
+  kLatest,  // those of the last seconds
+  kAll,     // since the begin: 8 to 24 bytes a step, and what else was recorded when steps ended
+};
+
+struct StepSizes {  // how many steps took how long
+  static constexpr std::array<double, 11> kBounds = {0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100};  // s
+  std::array<uint64_t, kBounds.size() + 1> counts{};  // at most so long, and longer than the bound before
+  int64_t sum_ns = 0;
+  void add(int64_t ns);
+};
 
 struct LiveRow {
   std::string name;
@@ -54,6 +68,8 @@ struct LiveView {
   int64_t covered_ns = 0;                     // over so much time
   std::optional<double> gpu_busy;             // 0..1, of one GPU or the sum of several; none: no GPU was used
   std::optional<int64_t> collective_ns;       // time in collectives; none: there were none
+  std::optional<int64_t> loading_ns;          // in a DataLoader's next batch; none: none was asked for
+  std::optional<int64_t> since_covered_ns;    // since that time ended; none: nothing was recorded so far
   std::vector<LiveMemory> memory;             // of torch's allocators
   std::string window;                         // what was asked for; empty: the whole run
   bool has_all_steps = false;                 // also those between windows
@@ -61,14 +77,21 @@ struct LiveView {
   bool is_window_open = false;
   bool has_stopped = false;  // capture ended because there was no more room
   double read_share = 1;     // of the records over which all of this is
+  // Since the begin of the process. `has_every_step`: so are `steps` and these sizes.
+  bool has_every_step = false;
+  StepSizes step_sizes;
+  std::optional<int64_t> ran_ns, queued_ns;  // of the thread that ends steps: on a processor, ready without one
+  std::optional<int64_t> process_ran_ns;     // of all its threads on processors
+  std::optional<int64_t> switching_ns;       // what opening and closing windows took
+  uint64_t spool_bytes = 0, recycled_bytes = 0, lost_events = 0;
 };
 
 class LiveProcess {
  public:
   static constexpr size_t kMostNames = 1 << 16, kMostOpen = 512, kMostSteps = 256;
 
-  LiveProcess(std::unique_ptr<SpoolTail> tail, int64_t last_ns)
-      : tail_(std::move(tail)), names_(*tail_), last_ns_(last_ns) {}
+  LiveProcess(std::unique_ptr<SpoolTail> tail, int64_t last_ns, LiveSteps first_look = LiveSteps::kLatest)
+      : tail_(std::move(tail)), names_(*tail_), last_ns_(last_ns), first_look_(first_look) {}
   // Reads what is new. `is_live`: the process still runs, so what is open lasts up to now.
   void look(bool is_live, uint64_t event_bytes);
   LiveView view(size_t rows) const;
@@ -113,7 +136,7 @@ class LiveProcess {
   struct Bucket {    // what one look has added
     uint64_t ticks;  // when it ended
     std::vector<std::pair<uint32_t, Total>> operators, functions;
-    int64_t busy_ns = 0, collective_ns = 0;
+    int64_t busy_ns = 0, collective_ns = 0, loading_ns = 0;
     uint64_t read_bytes = 0, skipped_bytes = 0;  // of events
   };
   enum class StepSource : uint8_t { kNone, kAnnotations, kOptimizers, kProfilerCalls, kMarks };  // later ones hold
@@ -148,12 +171,14 @@ class LiveProcess {
   const Known& known() const;
   const std::string& name_of(uint64_t key) const;
   std::string read_name(uint64_t key) const;
+  void add_totals(LiveView& view) const;
   std::vector<LiveRow> rows(const Table& table, size_t most, int64_t& all) const;
 
   std::unique_ptr<SpoolTail> tail_;
   LiveNames names_;
   mutable Known known_;
   int64_t last_ns_;  // how long a look counts where there are no windows
+  LiveSteps first_look_;
   double ns_per_tick_ = 1;
   uint64_t now_ = 0;  // ticks: of this look, or of the last record of a process that has ended
   uint64_t first_record_ = 0, last_record_ = 0;  // ticks, of what was read
@@ -163,9 +188,9 @@ class LiveProcess {
   std::unordered_map<uint32_t, Thread> threads_;
   Table operators_, functions_;
   std::deque<Bucket> buckets_;
-  std::vector<Busy> busy_;  // of this look
-  int64_t collective_ns_ = 0;
-  bool has_collectives_ = false, has_gpu_ = false;
+  std::vector<Busy> busy_;                      // of this look
+  int64_t collective_ns_ = 0, loading_ns_ = 0;  // of this look
+  bool has_collectives_ = false, has_loading_ = false, has_gpu_ = false;
   std::unordered_map<uint64_t, Op> async_;
   std::map<std::pair<int8_t, int8_t>, std::pair<int64_t, uint64_t>> memory_;  // bytes, and the time of the total
   StepSource source_ = StepSource::kNone;
@@ -176,6 +201,10 @@ class LiveProcess {
   bool has_step_records_ = false;
   uint64_t recorded_end_ = 0;  // of the last StepEnd, ticks
   uint64_t step_count_ = 0;
+  bool is_read_from_begin_ = false;  // all of its events, so far
+  StepSizes step_sizes_;
+  int64_t switching_ns_ = 0;
+  std::optional<ProcessorTime> used_;  // the latest of the thread that came first
 };
 
 }  // namespace torchprof::formats

@@ -12,6 +12,12 @@ constexpr size_t kMostAsync = 4096, kMostMemories = 256;
 
 }  // namespace
 
+void StepSizes::add(int64_t ns) {
+  const auto bound = std::ranges::lower_bound(kBounds, static_cast<double>(ns) / 1e9);
+  ++counts[static_cast<size_t>(bound - kBounds.begin())];
+  add_to(sum_ns, ns);
+}
+
 void LiveProcess::advance(Thread& thread, uint64_t t) {
   if (until_ != 0) t = std::min(t, until_);
   const uint64_t begin = std::max(thread.last, from_);
@@ -160,6 +166,10 @@ void LiveProcess::ended(const Op& op, TrackId track, uint64_t t) {
     case NameRole::kProfilerStep:
       if (source_ == StepSource::kMarks && t > op.begin && !has_step_records_) add_step(t - op.begin, t);
       return;
+    case NameRole::kLoading:
+      has_loading_ = true;
+      if (const uint64_t begin = std::max(op.begin, from_); t > begin) add_to(loading_ns_, to_ns(t - begin));
+      return;
     case NameRole::kPlain:
       return;
   }
@@ -210,11 +220,16 @@ void LiveProcess::choose_step_source() {
 void LiveProcess::take_steps(const Portion& portion) {
   RecordCursor cursor(portion.records, {}, step_count_);
   for (RecordView record; cursor.next(record);) {
+    if (record.kind() == Kind::ProcessorTime) {
+      const auto& used = record.as<ProcessorTime>();
+      if (!used_ || used_->tid == used.tid) used_ = used;
+    }
     if (record.kind() != Kind::StepEnd) continue;
     const auto& end = record.as<StepEnd>();
     const uint64_t t = record.time(portion.base).value,
                    begin = recorded_end_ + to_ticks(int64_t{end.switching_us} * 1000);
     has_step_records_ = true;
+    add_to(switching_ns_, int64_t{end.switching_us} * 1000);
     if (recorded_end_ != 0 && t > begin && end.step == step_count_ + 1) add_step(t - begin, t);
     step_count_ = end.step;
     recorded_end_ = step_end_ = t;
@@ -252,6 +267,7 @@ void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
 
 void LiveProcess::add_step(uint64_t ticks, uint64_t t) {
   ++step_count_;
+  step_sizes_.add(to_ns(ticks));
   steps_.emplace_back(t, ticks);
   if (steps_.size() > kMostSteps) steps_.pop_front();
 }

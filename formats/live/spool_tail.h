@@ -62,6 +62,7 @@ class SpoolTail {
 
   const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(header_); }
   const ClockSample& latest() const { return latest_; }            // the newest sample of its clocks
+  uint64_t bytes() const { return size_; }                         // of the file
   uint64_t definition_bytes() const { return definition_bytes_; }  // so far: an upper bound for ids
   uint64_t read_bytes() const { return read_bytes_; }              // of events, by the last look
   uint64_t skipped_bytes() const { return skipped_bytes_; }        // likewise, without those before events_since()

@@ -164,9 +164,12 @@ RunOptions parse_run(const Arguments& arguments) {
   });
   add_step(app, options.step);
   add_align(app, options.align);
+  app.add_option("--metrics", options.metrics,
+                 "numbers for Prometheus while it runs, as `torchprof metrics RUN -o FILE`")
+      ->type_name("FILE");
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option but the last three has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "\nEvery option but the last four has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
       "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "

@@ -32,9 +32,10 @@ struct RunOptions {
   Config config;              // from the environment; options override it
   bool output_named = false;  // the command line names the run directory
   bool dry_run = false;
-  std::string step{};         // what a step is (formats/timeline/units.h); empty: found
-  std::string align = kAuto;  // clocks of several machines (formats/ranks/align.h): kAuto or kOff
-  Arguments command;          // empty only with --dry-run
+  std::string step{};               // what a step is (formats/timeline/units.h); empty: found
+  std::string align = kAuto;        // clocks of several machines (formats/ranks/align.h): kAuto or kOff
+  std::filesystem::path metrics{};  // written while it runs (launcher/subcommands/metrics.h); empty: nothing
+  Arguments command;                // empty only with --dry-run
 };
 RunOptions parse_run(const Arguments& arguments);
 
@@ -100,6 +101,15 @@ struct TopOptions {
   size_t seconds = 10;   // how long something counts where there are no windows
 };
 TopOptions parse_top(const Arguments& arguments);
+struct MetricsOptions {
+  static constexpr int64_t kSoonest = 100'000'000;
+  std::string target;            // as of `top`
+  std::filesystem::path output;  // empty: none
+  std::string listen;            // an address for HTTP; empty: none
+  int64_t every_ns = 5'000'000'000;
+  bool is_once = false;  // without `listen`
+};
+MetricsOptions parse_metrics(const Arguments& arguments);
 struct WhereOptions {
   std::string target;      // a process id, or what `report` takes
   bool no_attach = false;  // only what is being profiled already

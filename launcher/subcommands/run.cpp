@@ -14,6 +14,7 @@
 #include "launcher/run_dir/still_running.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/finish_run.h"
+#include "launcher/subcommands/metrics.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 #include "tracer/config/program_file.h"
@@ -95,6 +96,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   try {
     dir.begin();
     dir.write_info(info);
+    MetricsBeside measured(output, options.metrics);
     Child child(options.command, environment, signals, marks);
     status = child.wait();
     running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
@@ -126,17 +128,21 @@ int run(const Arguments& arguments) {
   if (options.dry_run) return print_variables(set);
   const std::vector<std::string> needed = look_before(options.command.front(), before);
   const std::vector<std::string> environment = with_variables(with_variables(before, set), needed);
+  const auto say_untraced = [&](const std::string& why) {
+    say(why + (options.metrics.empty() ? "" : "; --metrics: nothing is written"));
+  };
   if (disabled_by_environment()) {
-    say("TORCHPROF_DISABLE is set: nothing is captured");
+    say_untraced("TORCHPROF_DISABLE is set: nothing is captured");
     become(options.command, before);
   }
   if (is_inside(options, before, library)) {
-    say("the capture goes to " + output.string() + ", which the environment names already, and is exported from there");
+    say_untraced("the capture goes to " + output.string() +
+                 ", which the environment names already, and is exported from there");
     become(options.command, environment);
   }
   const Target target = look_at(options.command.front(), value_in(before, "PATH"));
   if (const std::string script = missing_script(target.file, options.command); !script.empty()) {
-    say("there is no " + script + ": nothing is captured");
+    say_untraced("there is no " + script + ": nothing is captured");
     become(options.command, before);
   }
   char launched[PATH_MAX + 256];

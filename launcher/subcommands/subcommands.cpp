@@ -22,6 +22,7 @@ constexpr Subcommand kSubcommands[] = {
     {"ctl", "open and close the window of a running program", ctl},
     {"where", "what every thread is doing now, or was doing when it died", where},
     {"top", "what a running program does now, refreshed each second", top},
+    {"metrics", "the numbers of a running program for Prometheus: a file or an address", metrics},
     {"doctor", "what would be captured here, what would not, and why", doctor},
     {"help", "this text, or that of a subcommand", help},
     {"--version", "the version", version},

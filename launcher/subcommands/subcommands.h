@@ -28,6 +28,7 @@ int diff(const Arguments& arguments);
 int ctl(const Arguments& arguments);
 int where(const Arguments& arguments);
 int top(const Arguments& arguments);
+int metrics(const Arguments& arguments);
 int doctor(const Arguments& arguments);
 int help(const Arguments& arguments);
 int version(const Arguments& arguments);

@@ -13,6 +13,7 @@ namespace torchprof::launcher {
 struct TopProcess {
   uint32_t pid = 0;
   bool is_live = false;
+  bool is_seen = false;   // `pid` is one of this machine, in our namespace
   uint64_t resident = 0;  // bytes; 0: not known
   std::string host;
   formats::LiveView view;

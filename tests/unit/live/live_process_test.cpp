@@ -28,11 +28,11 @@ class Growing {
     if (!out) out.open(file(), std::ios::binary | std::ios::out);
     out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   }
-  LiveProcess process(int64_t last_ns = 3'600'000'000'000) const {
+  LiveProcess process(int64_t last_ns = 3'600'000'000'000, LiveSteps steps = LiveSteps::kLatest) const {
     std::string error;
     auto tail = SpoolTail::open(file(), error);
     REQUIRE_MESSAGE(tail, error);
-    return {std::move(tail), last_ns};
+    return {std::move(tail), last_ns, steps};
   }
   std::filesystem::path file() const { return directory_ / "a.spool"; }
 
@@ -277,6 +277,78 @@ TEST_CASE("with -w auto every step is known, between windows and after one that 
   CHECK(p.view(9).steps == 14);
   CHECK(p.view(9).step_ns.back() == 2 * kMs);
   CHECK(p.view(9).step_ns.size() == 13);
+}
+
+TEST_CASE("every step is counted by its length, however late the first look comes and however often one looks") {
+  SpoolBuilder b;
+  Growing spool;
+  b.meta("window", "auto");
+  b.on(b.thread(1)).at(0).begin(b.function("f"));
+  started_before(b, 3000 * kMs);
+  ProcessorTime used{};
+  used.tid = 7, used.ran = 5, used.queued = ProcessorTime::kNotKnown, used.process_ran = 9;
+  b.at(1 * kMs).step_end(1, 0, 0).used(used);
+  uint64_t end = 1;
+  for (uint64_t step = 2; step <= 300; ++step) b.at((end += step % 2 == 0 ? 2 : 5) * kMs).step_end(step, 0, 0, 500);
+  spool.write(b);
+  LiveProcess p = spool.process(1'000'000'000, LiveSteps::kAll);
+  LiveProcess latest = spool.process(1'000'000'000);
+  for (uint64_t step = 301; step <= 304; ++step) {
+    p.look(true, kPlenty);
+    latest.look(true, kPlenty);
+    b.at((end += step % 2 == 0 ? 2 : 5) * kMs).step_end(step, 0, 0);
+    used.ran += 10, used.process_ran += 10;
+    b.used(used);
+    spool.write(b);
+  }
+  p.look(true, kPlenty);
+  const LiveView view = p.view(0);
+  REQUIRE(view.has_every_step);
+  CHECK(!latest.view(0).has_every_step);
+  CHECK(view.steps == 304);
+  // 152 of 2 ms and 151 of 5 ms, some of them without what switching took.
+  CHECK(view.step_sizes.counts[0] == 0);
+  CHECK(view.step_sizes.counts[1] == 152);
+  CHECK(view.step_sizes.counts[2] == 151);
+  CHECK(view.step_sizes.sum_ns == static_cast<int64_t>((152 * 2 + 151 * 5) * kMs - 299 * kMs / 2));
+  CHECK(view.switching_ns == static_cast<int64_t>(299 * kMs / 2));
+  CHECK(view.ran_ns == 45);
+  CHECK(view.process_ran_ns == 49);
+  CHECK(!view.queued_ns);
+}
+
+TEST_CASE("of a run that was recorded whole every step is known only to who has read all of it") {
+  for (const uint64_t most : {kPlenty, uint64_t{4000}}) {
+    SpoolBuilder b;
+    Growing spool;
+    const FunctionId step = b.function("optimizer.py", 1, "wrapper", 0, FunctionKind::kOptimizerStep),
+                     f = b.function("f");
+    b.on(b.thread(1));
+    spool.write(b);
+    LiveProcess p = spool.process(3'600'000'000'000, LiveSteps::kAll);
+    p.look(false, most);
+    for (uint64_t i = 1; i <= 2000; ++i) b.at(i * kMs).begin(f).end(f).begin(step).end(step);
+    spool.write(b);
+    p.look(false, most);
+    CHECK(p.view(0).has_every_step == (most == kPlenty));
+    if (most == kPlenty) CHECK(p.view(0).steps == 2000);
+  }
+}
+
+TEST_CASE("time in a DataLoader's next batch is loading") {
+  SpoolBuilder b;
+  Growing spool;
+  b.on(b.thread(1)).at(0).begin(b.function("f"));
+  spool.write(b);
+  LiveProcess p = spool.process();
+  p.look(false, kPlenty);
+  CHECK(!p.view(0).loading_ns);
+  b.at(10 * kMs).annotation(1, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__").at(14 * kMs).op_end(1);
+  b.at(20 * kMs).annotation(2, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__").at(23 * kMs).op_end(2);
+  spool.write(b);
+  p.look(false, kPlenty);
+  CHECK(p.view(0).loading_ns == static_cast<int64_t>(7 * kMs));
+  CHECK(p.view(0).since_covered_ns == 0);
 }
 
 TEST_CASE("a chunk that begins before the one that it follows comes after it") {
