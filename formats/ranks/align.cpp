@@ -13,42 +13,11 @@
 #include "formats/io/text.h"
 #include "formats/ranks/clock_fit.h"
 #include "formats/ranks/match.h"
-#include "formats/replay/replay.h"
 #include "formats/trace/distributed.h"
-#include "formats/trace/gpu_index.h"
 #include "formats/trace/roles.h"
 
 namespace torchprof::formats {
 namespace {
-
-class CommsSink final : public Sink {
- public:
-  CommsSink(const Process& process, Replay& replay) : replay_(replay), collector_(process) {}
-  void slice(const Slice& s) override {
-    if (s.kind == SliceKind::kOperator) collector_.slice(s, replay_.names().text(s.name));
-  }
-  void gpu_activity(const GpuActivity& a) override {
-    if (runs_on_device(a.kind)) collector_.gpu(a);
-  }
-  CommsCalls finish() { return collector_.finish(); }
-
- private:
-  Replay& replay_;
-  CommsCollector collector_;
-};
-
-bool may_have_collectives(const Process& process) {
-  return std::ranges::any_of(process.strings, [](std::string_view text) {
-    return is_backend_range(text) || text.starts_with("record_param_comms");
-  });
-}
-
-CommsCalls calls_of(const Process& process) {
-  Replay replay(process);
-  CommsSink sink(process, replay);
-  replay.run(sink);
-  return sink.finish();
-}
 
 struct MeetingPart {
   uint32_t machine;
@@ -59,8 +28,7 @@ class Alignment {
  public:
   explicit Alignment(const Trace& trace) : machines_(trace.machines) {
     std::vector<CommsCalls> calls(trace.processes.size());
-    for (size_t i = 0; i < calls.size(); ++i)
-      if (may_have_collectives(trace.processes[i])) calls[i] = calls_of(trace.processes[i]);
+    for (size_t i = 0; i < calls.size(); ++i) calls[i] = calls_of(trace.processes[i]);
     const std::vector<uint32_t> jobs = job_numbers(trace.processes);
     for (size_t i = 0; i < calls.size(); ++i) put_into_job(calls[i], jobs[i]);
     std::vector<const CommsCalls*> all;

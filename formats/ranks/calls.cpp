@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "formats/trace/distributed.h"
+#include "formats/trace/gpu_index.h"
 #include "formats/values/collectives.h"
 #include "formats/values/inputs.h"
 
@@ -85,6 +86,28 @@ bool is_recorded_whole(const Process& p) {
 // "gloo:recvAnySource", "recv", "gloo:send"
 bool is_send(std::string_view name) { return name.substr(name.find(':') + 1).starts_with("send"); }
 bool is_receive(std::string_view name) { return name.substr(name.find(':') + 1).starts_with("recv"); }
+
+class CommsSink final : public Sink {
+ public:
+  CommsSink(const Process& process, Replay& replay) : replay_(replay), collector_(process) {}
+  void slice(const Slice& s) override {
+    if (s.kind == SliceKind::kOperator) collector_.slice(s, replay_.names().text(s.name));
+  }
+  void gpu_activity(const GpuActivity& a) override {
+    if (runs_on_device(a.kind)) collector_.gpu(a);
+  }
+  CommsCalls finish() { return collector_.finish(); }
+
+ private:
+  Replay& replay_;
+  CommsCollector collector_;
+};
+
+bool may_have_collectives(const Process& process) {
+  return std::ranges::any_of(process.strings, [](std::string_view text) {
+    return is_backend_range(text) || text.starts_with("record_param_comms");
+  });
+}
 
 }  // namespace
 
@@ -207,6 +230,14 @@ CommsCalls CommsCollector::finish() {
   take_posts();
   for (auto& [kind, calls] : calls_.kinds) std::ranges::stable_sort(calls, {}, &CommsCall::begin);
   return std::move(calls_);
+}
+
+CommsCalls calls_of(const Process& process) {
+  if (!may_have_collectives(process)) return {};
+  Replay replay(process);
+  CommsSink sink(process, replay);
+  replay.run(sink);
+  return sink.finish();
 }
 
 }  // namespace torchprof::formats

@@ -106,4 +106,7 @@ class CommsCollector {
   std::vector<Post> posts_;
 };
 
+// Replays the process; empty, without that, if it has none.
+CommsCalls calls_of(const Process& process);
+
 }  // namespace torchprof::formats

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 
 #include "formats/report/summary.h"
 #include "formats/trace/distributed.h"
@@ -12,6 +13,7 @@
 #include "formats/write/kineto/kineto.h"
 #include "formats/write/memory_snapshot.h"
 #include "formats/write/memory_timeline.h"
+#include "formats/write/perfetto/manifest.h"
 #include "formats/write/perfetto/perfetto.h"
 #include "formats/write/sqlite.h"
 #include "formats/write/stacks.h"
@@ -21,13 +23,15 @@ namespace {
 
 void write_table(const Trace& trace, Processes, Output& out) { out.write(summary_text(trace)); }
 
+constexpr std::string_view kPerfettoExtension = ".perfetto-trace";
 // Too common for a file to be known by it.
 constexpr std::string_view kCommonExtension = ".json.gz";
 
 constexpr std::array kFormats = {
     Format{"kineto", "trace", kCommonExtension, Files::kOfRun, write_kineto},
     Format{"kineto-ranks", "", ".pt.trace.json.gz", Files::kOfRanks, write_kineto},
-    Format{"perfetto", "trace", ".perfetto-trace", Files::kOfRun, write_perfetto},
+    Format{"perfetto", "trace", kPerfettoExtension, Files::kOfRun, write_perfetto},
+    Format{"perfetto-ranks", "", kPerfettoExtension, Files::kOfRanks, write_perfetto},
     Format{"chrome-legacy", "trace", ".chrome-legacy.json", Files::kOfRun, write_chrome_legacy},
     Format{"json-stream", "trace", ".stream.json", Files::kOfRun, write_json_stream},
     Format{"stacks", "trace", ".stacks.txt", Files::kOfRun, write_stacks},
@@ -91,13 +95,25 @@ std::vector<PlannedFile> files_of(const Format& format, Processes all) {
   return files;
 }
 
+std::string manifest_file(const Format& format, Processes all) {
+  return format.name == "perfetto-ranks" && files_of(format, all).size() > 1 ? kPerfettoManifest : "";
+}
+
+void write_manifest(const Format& format, Processes all, const std::filesystem::path& file, Existing existing) {
+  std::vector<std::pair<std::string, const Process*>> files;
+  for (const PlannedFile& one : files_of(format, all)) files.emplace_back(one.name, &all[one.first]);
+  Output out(file, existing);
+  out.write(perfetto_manifest(files));
+  out.commit();
+}
+
 bool may_be_output(std::string_view file) {
-  return std::ranges::any_of(kFormats, [file](const Format& format) {
-    // Earlier versions named the files of runs "merged" and those of processes by host, process and time.
-    const bool is_any_stem = format.extension != kCommonExtension;
-    return (!file.empty() && file == run_file(format)) ||
-           (is_any_stem && file.ends_with(format.extension) && file.size() > format.extension.size());
-  });
+  return file == kPerfettoManifest || std::ranges::any_of(kFormats, [file](const Format& format) {
+           // Earlier versions named the files of runs "merged" and those of processes by host, process and time.
+           const bool is_any_stem = format.extension != kCommonExtension;
+           return (!file.empty() && file == run_file(format)) ||
+                  (is_any_stem && file.ends_with(format.extension) && file.size() > format.extension.size());
+         });
 }
 
 }  // namespace torchprof::formats

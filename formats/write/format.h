@@ -52,6 +52,10 @@ struct PlannedFile {
 };
 std::vector<PlannedFile> files_of(const Format& format, Processes all);
 
+// A file beside these that says how they belong together; empty: there is none.
+std::string manifest_file(const Format& format, Processes all);
+void write_manifest(const Format& format, Processes all, const std::filesystem::path& file, Existing existing);
+
 // Whether a file of this name may be an output of this version or an earlier one.
 bool may_be_output(std::string_view file);
 

@@ -164,12 +164,13 @@ RunOptions parse_run(const Arguments& arguments) {
   });
   add_step(app, options.step);
   add_align(app, options.align);
+  add_ranks(app, options.ranks);
   app.add_option("--metrics", options.metrics,
                  "numbers for Prometheus while it runs, as `torchprof metrics RUN -o FILE`")
       ->type_name("FILE");
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option but the last four has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "\nEvery option but the last five has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
       "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
@@ -276,13 +277,14 @@ ExportOptions parse_export(const Arguments& arguments) {
       ->type_name("FILE")
       ->take_all();
   add_slice(app, options.slice);
+  add_ranks(app, options.ranks);
   std::string frames = "folded";
   app.add_option("--native-frames", frames,
                  "native stacks without frames of the interpreter\nand the dispatcher, or with all [folded]")
       ->type_name("folded|all")
       ->check(CLI::IsMember({"folded", "all"}));
   app.add_flag("--critical-path", options.has_critical_path,
-               "a row with what each instant of the steps waited for,\nin kineto, kineto-ranks and perfetto");
+               "a row with what each instant of the steps waited for,\nin kineto, perfetto and those of ranks");
   add_step(app, options.step);
   add_align(app, options.align);
   parser.parse(arguments);

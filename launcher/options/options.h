@@ -34,6 +34,7 @@ struct RunOptions {
   bool dry_run = false;
   std::string step{};               // what a step is (formats/timeline/units.h); empty: found
   std::string align = kAuto;        // clocks of several machines (formats/ranks/align.h): kAuto or kOff
+  std::string ranks{};              // in the traces (formats/ranks/choose.h); "all"; empty: of many some
   std::filesystem::path metrics{};  // written while it runs (launcher/subcommands/metrics.h); empty: nothing
   Arguments command;                // empty only with --dry-run
 };
@@ -57,6 +58,7 @@ struct ExportOptions {
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;
   bool has_critical_path = false;
+  std::string ranks{};  // as in RunOptions, and of a part in any format
   std::string step{};   // as in ReportOptions
   std::string align{};  // likewise
 };

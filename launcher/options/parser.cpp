@@ -4,6 +4,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
+#include "formats/ranks/choose.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -54,6 +55,22 @@ void add_align(CLI::App& app, std::string& align) {
          "the clocks of several machines: put to one by what their ranks do together,\nor left as they are [auto]")
       ->type_name("auto|off")
       ->check(CLI::IsMember({kAuto, kOff}));
+}
+
+void add_ranks(CLI::App& app, std::string& ranks) {
+  app.add_option(
+         "--ranks", ranks,
+         "the ranks in kineto and perfetto: numbers, slowest (for whom the others wait),\ntypical; or all [of more "
+         "than 8 the lowest, slowest and typical]")
+      ->type_name("R[,R]|all")
+      ->check([](const std::string& list) -> std::string {
+        if (list == formats::kAllRanks) return "";
+        for (const std::string& one : split(list))
+          if (one != formats::kSlowestRank && one != formats::kTypicalRank &&
+              (one.empty() || one.size() > 9 || one.find_first_not_of("0123456789") != std::string::npos))
+            return "'" + one + "' is not a rank, slowest, typical or all";
+        return "";
+      });
 }
 
 Parser::Parser(const std::string& name, const std::string& usage, const std::string& meaning) : name_(name) {

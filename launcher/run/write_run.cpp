@@ -19,6 +19,7 @@
 #include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "formats/native/names.h"
+#include "formats/ranks/choose.h"
 #include "formats/report/summary.h"
 #include "formats/trace/endings.h"
 #include "launcher/run/too_large.h"
@@ -119,10 +120,14 @@ std::vector<std::string> files_to_be(const RunDir& dir, std::vector<std::string>
                                      const std::vector<const formats::Format*>& formats) {
   std::error_code ignored;
   std::erase_if(own, [&](const std::string& name) { return !fs::exists(dir.path() / name, ignored); });
-  for (const formats::Format* format : formats)
-    for (const formats::PlannedFile& file : formats::files_of(*format, trace.processes))
-      if (!is_among(own, file.name) && !fs::exists(fs::symlink_status(dir.path() / file.name, ignored)))
-        own.push_back(file.name);
+  const auto add = [&](const std::string& name) {
+    if (!name.empty() && !is_among(own, name) && !fs::exists(fs::symlink_status(dir.path() / name, ignored)))
+      own.push_back(name);
+  };
+  for (const formats::Format* format : formats) {
+    for (const formats::PlannedFile& file : formats::files_of(*format, trace.processes)) add(file.name);
+    add(formats::manifest_file(*format, trace.processes));
+  }
   return own;
 }
 
@@ -136,15 +141,57 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
     formats::write_file(format, trace, all.subspan(first, count), directory / name,
                         is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
     files.push_back(name);
-    if (format.files == formats::Files::kOfRanks)
+    if (format.name == "kineto-ranks")
       traces[first] = name;
     else if (format.name == "kineto")
       for (std::string& trace_of : traces)
         if (trace_of.empty()) trace_of = name;
   }
+  if (const std::string name = formats::manifest_file(format, all); !name.empty()) {
+    formats::write_manifest(format, all, directory / name,
+                            is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
+    files.push_back(name);
+  }
 }
 
 namespace {
+
+// Of a trace of many ranks no viewer opens all: those that are written as one file over time.
+bool is_of_chosen_ranks(const formats::Format& format) {
+  return format.name == "kineto" || format.name == "perfetto" || format.name == "json-stream";
+}
+
+constexpr size_t kManyRanks = 8;
+
+struct Part {
+  formats::Trace trace;
+  std::vector<size_t> indices;  // of its processes in the whole
+};
+
+// The part that these formats have; none: all of it.
+std::optional<Part> part_of(const formats::Trace& trace, const Info& info,
+                            const std::vector<const formats::Format*>& formats, const fs::path& run, const Tell& tell) {
+  std::string names;
+  for (const formats::Format* format : formats)
+    if (is_of_chosen_ranks(*format)) names += (names.empty() ? "" : ", ") + formats::run_file(*format);
+  std::string wanted = info.value("ranks", std::string());
+  if (names.empty() || wanted == formats::kAllRanks) return {};
+  const size_t count = formats::ranks_in(trace);
+  if (wanted.empty() && count <= kManyRanks) return {};
+  if (wanted.empty()) wanted = formats::lowest_rank(trace) + "," + formats::kSlowestRank + "," + formats::kTypicalRank;
+  try {
+    const std::vector<formats::ChosenRank> chosen = formats::choose_ranks(trace, wanted);
+    if (chosen.empty()) return {};
+    Part part;
+    part.trace = formats::part_of(trace, chosen, &part.indices);
+    tell(names + ": ranks " + formats::text_of(chosen) + " of " + std::to_string(count) + "; `torchprof export " +
+         run.string() + " --format kineto-ranks -o DIR` writes a file for each, run --ranks all one of all");
+    return part;
+  } catch (const Error& error) {
+    tell(error.what());
+    return {};
+  }
+}
 
 // How long each phase took, in ns: for run.json.
 class Phases {
@@ -225,7 +272,9 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
                   formats::NativeFrames frames, const Tell& tell) {
   Phases phases;
   const formats::Trace trace = load_run(dir, info, frames, phases);
-  if (const std::string line = too_large_line(trace, formats, dir.path()); !line.empty()) tell(line);
+  const std::optional<Part> part = part_of(trace, info, formats, dir.path(), tell);
+  if (const std::string line = too_large_line(part ? part->trace : trace, formats, dir.path()); !line.empty())
+    tell(line);
   std::vector<std::string> files, traces(trace.processes.size());
   std::string first_error;
   const std::vector<std::string> own = own_files(info), to_be = files_to_be(dir, own, trace, formats);
@@ -244,7 +293,14 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   const bool has_info = first_error.empty();
   if (has_info && !trace.processes.empty())
     for (const formats::Format* format : formats) try {
-        write_format(*format, trace, dir.path(), own, files, traces);
+        if (part && is_of_chosen_ranks(*format)) {
+          std::vector<std::string> of_part(part->indices.size());
+          for (size_t i = 0; i < of_part.size(); ++i) of_part[i] = traces[part->indices[i]];
+          write_format(*format, part->trace, dir.path(), own, files, of_part);
+          for (size_t i = 0; i < of_part.size(); ++i) traces[part->indices[i]] = of_part[i];
+        } else {
+          write_format(*format, trace, dir.path(), own, files, traces);
+        }
         phases.over(format->name);
       } catch (const Error& error) {
         if (first_error.empty()) first_error = error.what();

@@ -72,6 +72,7 @@ constexpr std::array kKnown = std::to_array<Known>({
     {"processes/*/windows/*", Type::kObject},
     {"processes/*/windows/*/closed", Type::kBool},
     {"processes/*/windows/*/reason", Type::kText},
+    {"ranks", Type::kText},
     {"seconds", Type::kNumber},
     {"signal", Type::kSmall},
     {"signal_name", Type::kText},

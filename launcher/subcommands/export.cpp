@@ -16,6 +16,7 @@
 #include "formats/io/open_file.h"
 #include "formats/io/output.h"
 #include "formats/native/names.h"
+#include "formats/ranks/choose.h"
 #include "formats/read/read_trace.h"
 #include "formats/write/parquet/dataset.h"
 #include "launcher/run/too_large.h"
@@ -75,6 +76,12 @@ void export_trace(const fs::path& trace, const formats::Format& format, const fs
 formats::Trace load_part(const Input& input, const ExportOptions& options) {
   formats::Trace trace = load(input, options.input, options.align);
   choose_step(trace, options.step, input.run ? input.run->read_info() : Info::object());
+  if (!options.ranks.empty() && options.ranks != formats::kAllRanks) {
+    const std::vector<formats::ChosenRank> chosen = formats::choose_ranks(trace, options.ranks);
+    if (chosen.empty()) throw Error("--ranks " + options.ranks + ": the run has no ranks");
+    trace = formats::part_of(trace, chosen);
+    say("ranks " + formats::text_of(chosen));
+  }
   formats::name_native_frames(trace, options.frames);
   if (!options.slice.is_all())
     formats::select(options.slice, trace);
@@ -200,6 +207,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
       those_that_still_run(was_here ? info.value("still_running", Info::array()) : Info::array(), input.spools);
   if (!options.step.empty()) info["step"] = options.step;
   if (!options.align.empty()) info["align"] = options.align;
+  if (!options.ranks.empty()) info["ranks"] = options.ranks;
   const auto formats = options.formats.empty() ? formats_named("kineto,table") : options.formats;
   remove_dead_temporaries(input.run->path());
   input.run->remove_dead_doors();
@@ -222,7 +230,7 @@ int export_(const Arguments& arguments) {
   const ExportOptions options = parse_export(arguments);
   const Input input = find_input(options.input);
   if (options.outputs.empty()) return complete_run(input, options);
-  if (input.spools.empty() && !options.slice.is_all())
+  if (input.spools.empty() && (!options.slice.is_all() || !options.ranks.empty()))
     throw Error(options.input.string() + ": " + std::string(kGone) + "a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
     throw Error(options.input.string() + ": " + std::string(kGone) + "its native frames cannot be selected again");

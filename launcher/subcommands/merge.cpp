@@ -14,6 +14,7 @@
 #include "formats/io/error.h"
 #include "formats/io/open_file.h"
 #include "formats/io/output.h"
+#include "formats/ranks/choose.h"
 #include "launcher/run/write_run.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/subcommands/subcommands.h"
@@ -123,10 +124,11 @@ void add_lists(const Source& source, const fs::path& directory) {
 }
 
 // run.json of the new run: for each source what its own run.json says of the command and its end. The times span all.
-Info info_of(const std::vector<Source>& sources, const std::string& align) {
+Info info_of(const std::vector<Source>& sources, const std::string& align, bool discard) {
   Info info;
   info["torchprof"] = TORCHPROF_VERSION;
   if (align != kAuto) info["align"] = align;
+  if (discard) info["ranks"] = formats::kAllRanks;
   info["merged"] = Info::array();
   info["still_running"] = Info::array();
   for (const Source& source : sources) {
@@ -162,7 +164,7 @@ int merge(const Arguments& arguments) {
       throw Error("merge: the runs have recorded nothing, so the earlier run in " + dir.path().string() + " stays");
     for (const Source& source : sources) add_lists(source, dir.spool());
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
-    const Info info = info_of(sources, options.align);
+    const Info info = info_of(sources, options.align, options.discard);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
     written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
   } catch (const Error&) {

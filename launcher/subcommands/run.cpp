@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
+#include "formats/ranks/choose.h"
 #include "launcher/run/child.h"
 #include "launcher/run/environment.h"
 #include "launcher/run/target.h"
@@ -89,6 +90,9 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   Info info = begin_info(options.command, environment);
   if (!options.step.empty()) info["step"] = options.step;
   if (options.align != kAuto) info["align"] = options.align;
+  // Where the raw records go, the trace is all that there will be.
+  const bool goes = options.config.discard && !options.config.keep_spool;
+  if (goes || !options.ranks.empty()) info["ranks"] = options.ranks.empty() ? formats::kAllRanks : options.ranks;
   const uint64_t killed_before = count_oom_kills();
   int status = 0;
   std::vector<Running> running;
