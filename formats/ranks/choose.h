@@ -1,8 +1,9 @@
 // Which ranks of a large job are worth looking at: those that are asked for by number, the slowest one, and a typical
 // one.
 //
-//   slowest   whom the others wait for: of the ranks of a job that waits in collectives the one that waited least. Where
-//             ranks do not differ in that by a tenth of the time, or have no collectives, the one with the longest steps
+//   slowest   whom the others wait for: of the ranks of a job that waits in collectives the one that waited least.
+//             Where ranks do not differ in that by a tenth of the time, or have no collectives, the one with the
+//             longest steps
 //   typical   the one in the middle of the same order
 //
 // Between machines whose clocks are not known to each other nobody is compared (waits.h).
@@ -26,8 +27,8 @@ struct ChosenRank {
   std::string why{};  // kSlowestRank, kTypicalRank; empty: by its number
 };
 
-// By rank, each once. `wanted`: "0,7,slowest,typical". Empty: the run has no ranks. Throws Error for what is no rank of the
-// trace.
+// By rank, each once. `wanted`: "0,7,slowest,typical". Empty: the run has no ranks. Throws Error for what is no rank of
+// the trace.
 std::vector<ChosenRank> choose_ranks(const Trace& trace, std::string_view wanted);
 
 // How many ranks there are, of all jobs, and the lowest; empty: there are none.

@@ -388,7 +388,8 @@ CtlOptions parse_ctl(const Arguments& arguments) {
         return is_list && ranks.size() <= kLongestRanks ? "" : "'" + ranks + "' is not a list of ranks, as 0,4..7";
       });
   app.add_option("-o,--output", options.output,
-                 "with capture: the trace; of the format perfetto where it\nends in .perfetto-trace, else kineto [steps-N-M.json.gz]")
+                 "with capture: the trace; of the format perfetto where it\nends in .perfetto-trace, else kineto "
+                 "[steps-N-M.json.gz]")
       ->type_name("FILE");
   parser.parse(arguments);
   const bool captures = options.command == "capture";

@@ -23,11 +23,11 @@
 #include "formats/io/error.h"
 #include "formats/io/output.h"
 #include "launcher/run_dir/input.h"
-#include "launcher/subcommands/live_job.h"
-#include "launcher/subcommands/metrics_server.h"
-#include "launcher/subcommands/metrics_text.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
+#include "launcher/watch/live_job.h"
+#include "launcher/watch/metrics_server.h"
+#include "launcher/watch/metrics_text.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -1,4 +1,4 @@
-// Numbers of a job that runs, written to a file or served, again and again (metrics_text.h).
+// Numbers of a job that runs, written to a file or served, again and again (launcher/watch/metrics_text.h).
 #pragma once
 
 #include <filesystem>

@@ -9,10 +9,10 @@
 #include "launcher/run_dir/input.h"
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/control.h"
-#include "launcher/subcommands/live_job.h"
 #include "launcher/subcommands/subcommands.h"
-#include "launcher/subcommands/top_picture.h"
 #include "launcher/terminal/say.h"
+#include "launcher/watch/live_job.h"
+#include "launcher/watch/top_picture.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -3,7 +3,7 @@
     inject --> cupti --> tracer <-- formats <-- launcher        (of tracer, formats includes spool alone, launcher spool and config)
 
     tracer:   processor < libc < process < config < spool < plan < heart < objects < python < sampler < native < torch
-    launcher: terminal < attach, options, run_dir < run < subcommands < main
+    launcher: terminal < attach, options, run_dir < run, watch < subcommands < main
     formats:  io < symbols < trace < values, gpu < replay < ranks, live, native < memory < analysis < timeline < advice, read < diff, report < write
 
 A room is a folder with sources below one of these; the heart is what lies in tracer/ itself, main what lies in launcher/. The comment of its meson.build has one

@@ -5,8 +5,8 @@
 #include <set>
 #include <string>
 
-#include "launcher/subcommands/metrics_server.h"
-#include "launcher/subcommands/metrics_text.h"
+#include "launcher/watch/metrics_server.h"
+#include "launcher/watch/metrics_text.h"
 
 namespace metrics_test {
 

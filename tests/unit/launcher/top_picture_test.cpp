@@ -1,5 +1,5 @@
 // The picture of `torchprof top`, of jobs of any size.
-#include "launcher/subcommands/top_picture.h"
+#include "launcher/watch/top_picture.h"
 
 #include <doctest/doctest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "launcher/subcommands/top_groups.h"
+#include "launcher/watch/top_groups.h"
 
 namespace top_picture_test {
 

@@ -14,7 +14,7 @@
 #include "formats/live/live_process.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/writers.h"
-#include "launcher/subcommands/top_picture.h"
+#include "launcher/watch/top_picture.h"
 
 namespace torchprof::launcher {
 

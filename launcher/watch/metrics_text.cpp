@@ -1,4 +1,4 @@
-#include "launcher/subcommands/metrics_text.h"
+#include "launcher/watch/metrics_text.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 
 #include "formats/io/text.h"
 #include "formats/memory/memory.h"
-#include "launcher/subcommands/top_groups.h"
+#include "launcher/watch/top_groups.h"
 
 namespace torchprof::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/subcommands/metrics_server.h"
+#include "launcher/watch/metrics_server.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>

@@ -1,4 +1,4 @@
-#include "launcher/subcommands/top_picture.h"
+#include "launcher/watch/top_picture.h"
 
 #include <algorithm>
 #include <cstdarg>
@@ -10,7 +10,7 @@
 
 #include "formats/io/median.h"
 #include "formats/io/text.h"
-#include "launcher/subcommands/top_groups.h"
+#include "launcher/watch/top_groups.h"
 
 namespace torchprof::launcher {
 namespace {

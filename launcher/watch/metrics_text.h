@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/subcommands/top_picture.h"
+#include "launcher/watch/top_picture.h"
 
 namespace torchprof::launcher {
 

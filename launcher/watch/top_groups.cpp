@@ -1,4 +1,4 @@
-#include "launcher/subcommands/top_groups.h"
+#include "launcher/watch/top_groups.h"
 
 #include <algorithm>
 #include <cmath>

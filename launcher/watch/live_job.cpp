@@ -1,4 +1,4 @@
-#include "launcher/subcommands/live_job.h"
+#include "launcher/watch/live_job.h"
 
 #include <unistd.h>
 
