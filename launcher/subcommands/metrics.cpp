@@ -177,9 +177,10 @@ int milliseconds_until(steady_clock::time_point time) {
 }  // namespace
 
 void keep_measuring(const MetricsOptions& options, int stop, bool is_there) {
-  Measurer measurer(options.target);
   std::optional<MetricsServer> server;
-  if (!options.listen.empty()) say(server.emplace(options.listen).url() + ": numbers of " + measurer.target());
+  if (!options.listen.empty()) server.emplace(options.listen);
+  Measurer measurer(options.target);
+  if (server) say(server->url() + ": numbers of " + measurer.target());
   MeasuredFile file(options.output, is_there);
   std::string text;
   auto next = steady_clock::now();

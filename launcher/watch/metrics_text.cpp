@@ -24,7 +24,7 @@ std::string number(double value) {
   return text;
 }
 std::string number(uint64_t value) { return std::to_string(value); }
-std::string seconds(int64_t ns) { return number(static_cast<double>(ns) / 1e9); }
+std::string seconds_text(int64_t ns) { return number(static_cast<double>(ns) / 1e9); }
 
 // With a point, as OpenMetrics wants bounds.
 std::string bound_text(double seconds) {
@@ -114,7 +114,7 @@ class Text {
     head("processes", "gauge", "Processes that are recorded now.");
     sample("processes", run, number(uint64_t{measured_.processes.size()}));
     head("metrics_cpu_seconds_total", "", "Time of a processor that it took to find out all of this so far.");
-    sample("metrics_cpu_seconds_total", run, seconds(measured_.looked_ns));
+    sample("metrics_cpu_seconds_total", run, seconds_text(measured_.looked_ns));
   }
 
   void of_steps() {
@@ -132,23 +132,23 @@ class Text {
         const std::string bound = k < sizes.kBounds.size() ? bound_text(sizes.kBounds[k]) : "+Inf";
         sample("step_seconds_bucket", labels_[i] + "," + label("le", bound), number(count));
       }
-      sample("step_seconds_sum", labels_[i], seconds(sizes.sum_ns));
+      sample("step_seconds_sum", labels_[i], seconds_text(sizes.sum_ns));
       sample("step_seconds_count", labels_[i], number(count));
     }
     gauge("since_step_seconds", "Since the last step ended. Far more than a step takes: it hangs.",
           [](const LiveView& v) {
-            return if_known(v.has_all_steps && v.since_step_ns, seconds(v.since_step_ns.value_or(0)));
+            return if_known(v.has_all_steps && v.since_step_ns, seconds_text(v.since_step_ns.value_or(0)));
           });
     counter(
         "step_thread_cpu_seconds_total",
         "Time of a processor that the thread of the steps has had. Of ranks that wait for each other the slow one has "
         "most.",
-        [](const LiveView& v) { return if_known(v.ran_ns.has_value(), seconds(v.ran_ns.value_or(0))); });
+        [](const LiveView& v) { return if_known(v.ran_ns.has_value(), seconds_text(v.ran_ns.value_or(0))); });
     counter("step_thread_queued_seconds_total", "Time that this thread was ready to run and had no processor.",
-            [](const LiveView& v) { return if_known(v.queued_ns.has_value(), seconds(v.queued_ns.value_or(0))); });
+            [](const LiveView& v) { return if_known(v.queued_ns.has_value(), seconds_text(v.queued_ns.value_or(0))); });
     counter("process_cpu_seconds_total", "Time of processors that all threads of the program have had.",
             [](const LiveView& v) {
-              return if_known(v.process_ran_ns.has_value(), seconds(v.process_ran_ns.value_or(0)));
+              return if_known(v.process_ran_ns.has_value(), seconds_text(v.process_ran_ns.value_or(0)));
             });
   }
 
@@ -159,11 +159,12 @@ class Text {
                       number(std::min(1.0, static_cast<double>(ns.value_or(0)) /
                                                static_cast<double>(std::max<int64_t>(1, view.covered_ns)))));
     };
-    gauge("covered_seconds",
-          "The time that was recorded last, to which the ratios refer: the window, or the last seconds.",
-          [](const LiveView& v) { return if_known(v.since_covered_ns && v.covered_ns > 0, seconds(v.covered_ns)); });
+    gauge(
+        "covered_seconds",
+        "The time that was recorded last, to which the ratios refer: the window, or the last seconds.",
+        [](const LiveView& v) { return if_known(v.since_covered_ns && v.covered_ns > 0, seconds_text(v.covered_ns)); });
     gauge("covered_age_seconds", "How long ago that time ended.", [](const LiveView& v) {
-      return if_known(v.covered_ns > 0 && v.since_covered_ns, seconds(v.since_covered_ns.value_or(0)));
+      return if_known(v.covered_ns > 0 && v.since_covered_ns, seconds_text(v.since_covered_ns.value_or(0)));
     });
     gauge("loading_ratio", "Part of that time in which the next batch was waited for.",
           [&](const LiveView& v) { return share(v, v.loading_ns); });
@@ -200,11 +201,11 @@ class Text {
     counter("recycled_bytes_total", "Raw records that made room for later ones.",
             [](const LiveView& v) { return number(v.recycled_bytes); });
     counter("switch_seconds_total", "Time that opening and closing windows took.", [](const LiveView& v) {
-      return if_known(v.switching_ns.has_value(), seconds(v.switching_ns.value_or(0)));
+      return if_known(v.switching_ns.has_value(), seconds_text(v.switching_ns.value_or(0)));
     });
     each("recorder_cpu_seconds_total", "", "Time of a processor that the thread of torchprof in the program has had.",
          [](const MeasuredProcess& m) {
-           return if_known(m.recorder_ns.has_value(), seconds(m.recorder_ns.value_or(0)));
+           return if_known(m.recorder_ns.has_value(), seconds_text(m.recorder_ns.value_or(0)));
          });
   }
 

@@ -92,6 +92,7 @@ constexpr const char* kOnOff[] = {"off", "on"};
 constexpr const char* kFormats[] = {"kineto",
                                     "kineto-ranks",
                                     "perfetto",
+                                    "perfetto-ranks",
                                     "chrome-legacy",
                                     "json-stream",
                                     "stacks",

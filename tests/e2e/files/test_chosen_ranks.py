@@ -39,12 +39,11 @@ def many(launcher, torch_python, tmp_path_factory):
     return run
 
 
-def ranks_of(trace):
-    """Those of a Kineto trace, by the names of its processes."""
+def ranks_of(run, trace):
+    """Those of a Kineto trace (a trace of a single process does not say its rank); None: of a process that is none."""
     doc = json.loads(gzip.decompress(trace.read_bytes()))
-    names = [e["args"]["labels"] for e in doc["traceEvents"] if e.get("name") == "process_labels"] + [
-        e["args"]["name"] for e in doc["traceEvents"] if e.get("name") == "process_name"]
-    return {int(match[1]) for name in names if (match := re.search(r"rank (\d+)", name))}
+    roles = {process["pid"]: process.get("role") for process in json.loads((run.directory / "run.json").read_text())["processes"]}
+    return {roles[e["pid"]] and int(roles[e["pid"]].removeprefix("rank ")) for e in doc["traceEvents"] if e.get("name") == "process_name"}
 
 
 def test_run_writes_some_of_many_and_says_so(many):
@@ -54,7 +53,7 @@ def test_run_writes_some_of_many_and_says_so(many):
     if not chosen:
         chosen = re.search(r"ranks (0), (\d) \(typical\) and (4) \(slowest\) of %d; " % RANKS, line)
     assert chosen, line
-    assert ranks_of(many.directory / "trace.json.gz") == {int(rank) for rank in chosen.groups()}
+    assert ranks_of(many, many.directory / "trace.json.gz") == {int(rank) for rank in chosen.groups()}
     said = json.loads((many.directory / "run.json").read_text())["processes"]
     with_trace = {process["role"] for process in said if "trace" in process}
     assert with_trace == {"rank " + rank for rank in chosen.groups()} and len(said) == RANKS + 1
@@ -65,10 +64,10 @@ def test_run_writes_some_of_many_and_says_so(many):
 def test_export_writes_those_that_are_asked_for(many, torchprof, tmp_path):
     for ranks, wanted in (("7,2", {2, 7}), ("slowest", {4}), ("3,slowest", {3, 4})):
         done = torchprof("export", many.directory, "-f", "kineto", "-o", tmp_path / "a.json.gz", "--ranks", ranks)
-        assert done.returncode == 0 and ranks_of(tmp_path / "a.json.gz") == wanted, done.stderr
+        assert done.returncode == 0 and ranks_of(many, tmp_path / "a.json.gz") == wanted, done.stderr
     assert "ranks 3 and 4 (slowest)\n" in done.stderr
     done = torchprof("export", many.directory, "-f", "kineto", "-o", tmp_path / "all.json.gz")
-    assert ranks_of(tmp_path / "all.json.gz") == set(range(RANKS))
+    assert ranks_of(many, tmp_path / "all.json.gz") == {None, *range(RANKS)}
     shutil.copytree(many.directory, tmp_path / "copy")
     for ranks, status, says in (("99", 125, "--ranks 99: the run has no such rank (slowest and typical name two that it has)"),
                                 ("1,x", 125, "export: --ranks: 'x' is not a rank, slowest, typical or all; see `torchprof help export`")):

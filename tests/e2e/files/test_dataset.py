@@ -11,11 +11,12 @@ import subprocess
 import pytest
 
 import read_parquet
-from conftest import SUPPORT, profile
+from conftest import PATIENCE, ROOT, SUPPORT, profile
 from simulated_hosts import move_ranks
 
 pytestmark = pytest.mark.once
 
+QUESTIONS = ROOT / "examples" / "sql" / "dataset"
 TRAINING = """
 import os, subprocess, sys, threading, torch
 if len(sys.argv) == 1:
@@ -231,6 +232,37 @@ def test_duckdb_gives_the_numbers_of_the_tables(dataset, database):
     ours = {tuple(map(str, row.values())) for row in json.loads(done.stdout)}
     wanted = database.execute("SELECT rank, name, calls, total_ns, self_ns FROM op_totals WHERE rank IS NOT NULL")
     assert ours == {tuple(map(str, row)) for row in wanted}
+
+
+def answers(datasets, question):
+    """{file of examples/sql/dataset: its rows}; the earlier run that it is compared with is the same."""
+    asked = ["duckdb", "-json", "-c", "SET VARIABLE dataset = '%s'" % datasets, "-c", "SET VARIABLE base = '%s'" % datasets]
+    for file in "views", question:
+        asked += ["-c", (QUESTIONS / (file + ".sql")).read_text()]
+    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.returncode, done.stderr) == (0, ""), (question, done.stderr)
+    return json.loads(done.stdout or "[]")
+
+
+@pytest.mark.skipif(not shutil.which("duckdb"), reason="tests with DuckDB run where Debian's duckdb is installed (sid)")
+def test_the_questions_of_the_examples_are_answered_with_the_numbers_of_the_tables(dataset, database, talked, torchprof, tmp_path):
+    of_one = {question: answers(dataset[1], question) for question in ("operators", "python", "modules", "steps", "slow_steps", "changed", "kernels", "exposed_communication")}
+    for question, table in (("operators", "op_totals"), ("python", "python_totals")):
+        wanted = {row[0]: row[1:] for row in database.execute("SELECT name, sum(calls), sum(total_ns), sum(self_ns) FROM %s GROUP BY name" % table)}
+        rows = of_one[question]
+        assert len(rows) == min(20, len(wanted)) and {row["name"]: (row["calls"], int(row["total_ns"]), int(row["self_ns"])) for row in rows}.items() <= wanted.items(), question
+    times = database.execute("SELECT rank, count(*), max(duration_ns) FROM step_times WHERE number > 0 GROUP BY rank").fetchall()
+    assert {(row["rank"], row["steps"], round(row["longest_ms"] * 1e6)) for row in of_one["steps"]} == set(times)
+    assert of_one["modules"] and of_one["slow_steps"] and all(row["more_ms"] == 0 for row in of_one["changed"]) and of_one["changed"]
+    assert of_one["kernels"] == of_one["exposed_communication"] == []  # there is no GPU
+    assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "talked").returncode == 0
+    table = csv.DictReader(io.StringIO(torchprof("report", talked, "-t", "comms", "--csv").stdout))
+    wanted = {line["name"]: tuple(int(line[column] or 0) for column in ("calls", "total_ns", "bytes", "waiting_ns")) for line in table}
+    found = {row["name"]: tuple(int(row[column] or 0) for column in ("calls", "total_ns", "bytes", "waiting_ns")) for row in answers(tmp_path / "talked", "collectives")}
+    assert found == wanted
+    slowest = answers(tmp_path / "talked", "slowest_rank")
+    assert slowest and all(0 <= row["slowest"] < 3 and row["waited_ms"] >= row["longest_wait_ms"] for row in slowest)
+    assert {file.stem for file in QUESTIONS.glob("*.sql")} == {"views", "collectives", "slowest_rank", *of_one}
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="tests with pyarrow run where Debian's python3-pyarrow is installed (sid)")

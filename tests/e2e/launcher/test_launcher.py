@@ -20,7 +20,7 @@ pytestmark = pytest.mark.once
 
 PYTHON = sys.executable
 ON_OFF = "is not allowed: off or on"
-FORMATS = "kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
+FORMATS = "kineto, kineto-ranks, perfetto, perfetto-ranks, chrome-legacy, json-stream, stacks, stacks-cuda, speedscope, pprof, " \
     "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table"
 
 # Arguments after `torchprof`, variables, the line on stderr. The command would leave a file named "started".

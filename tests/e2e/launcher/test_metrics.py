@@ -226,7 +226,7 @@ def test_who_ends_it_removes_the_file(launcher, torch_python, tmp_path, number):
 
 def test_a_file_that_somebody_else_put_there_stays(launcher, torch_python, tmp_path):
     with training(launcher, torch_python, tmp_path):
-        with started(launcher, "metrics", "run", "-o", "a.prom", "--every", "1h", cwd=tmp_path) as metrics:
+        with started(launcher, "metrics", "run", "-o", "a.prom", "--every", "60m", cwd=tmp_path) as metrics:
             until((tmp_path / "a.prom").exists, job=metrics)
             (tmp_path / "other").write_text("theirs")
             (tmp_path / "other").rename(tmp_path / "a.prom")
