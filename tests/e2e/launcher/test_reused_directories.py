@@ -165,7 +165,7 @@ while b"closed" in subprocess.check_output([os.environ["LAUNCHER"], "ctl", str(o
 """ + CALLS % 100
 CHILDREN = "import os, subprocess, sys\nos.fork() or os._exit(0)\nos.wait()\nfor _ in range(2): subprocess.run([sys.executable, '-c', %r])\n" % (CALLS % 10)
 KILLED = CALLS % 100 + "import os; os.kill(os.getpid(), 9)"
-ALL_FORMATS = "kineto,kineto-ranks,perfetto,chrome-legacy,json-stream,stacks,stacks-cuda,speedscope,pprof,memory-timeline,memory-timeline-raw," \
+ALL_FORMATS = "kineto,kineto-ranks,perfetto,perfetto-ranks,chrome-legacy,json-stream,stacks,stacks-cuda,speedscope,pprof,memory-timeline,memory-timeline-raw," \
     "memory-timeline-html,memory-snapshot,sqlite,table"
 
 # What a run is: its options, its program. With what it leaves in RUN/spool beside its spools, where that is a list of its own.
@@ -186,6 +186,7 @@ KINDS = {
     "killed": ([], KILLED, set()),
     "C calls and native stacks": (["--python", "calls", "--native", "on"], CALLS % 100, set()),
     "every format": (["--format", ALL_FORMATS], CALLS % 100, set()),
+    "every format, of ranks": (["--format", ALL_FORMATS], RANKS, {"windows"}),
     "without its records": (["--discard"], CALLS % 100, set()),
 }
 

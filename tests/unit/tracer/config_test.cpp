@@ -159,9 +159,8 @@ TEST_CASE("sizes") {
 
 TEST_CASE("a bad value leaves the configuration as it was and says what is allowed") {
   const std::string no_format =
-      " is not a format of this version: kineto, kineto-ranks, perfetto, chrome-legacy, json-stream, stacks, "
-      "stacks-cuda, "
-      "speedscope, pprof, "
+      " is not a format of this version: kineto, kineto-ranks, perfetto, perfetto-ranks, chrome-legacy, json-stream, "
+      "stacks, stacks-cuda, speedscope, pprof, "
       "memory-timeline, memory-timeline-raw, memory-timeline-html, memory-snapshot, sqlite, table or none";
   const std::map<std::pair<std::string, std::string>, std::string> cases = {
       {{"--python", "on"}, "--python: 'on' is not allowed: off, modules, functions or calls"},
