@@ -30,12 +30,16 @@ std::vector<RankOfJob> ranks_of(const Trace& trace) {
   for (const Process& process : trace.processes) {
     const std::optional<int64_t> rank = distributed_of(process).rank;
     if (!rank || !is_rank(process, *rank)) continue;
-    std::vector<int64_t> steps;
-    for (const StepTime& step : process.steps)
-      if (step.ns > 0) steps.push_back(step.ns);
-    ranks.push_back({*rank, &process, 0, steps.empty() ? 0 : median_of(std::move(steps))});
+    ranks.push_back({*rank, &process});
   }
   return ranks;
+}
+
+int64_t median_step(const Process& process) {
+  std::vector<int64_t> steps;
+  for (const StepTime& step : process.steps)
+    if (step.ns > 0) steps.push_back(step.ns);
+  return steps.empty() ? 0 : median_of(std::move(steps));
 }
 
 // Fills in how long each waited. False: nothing could be compared.
@@ -71,8 +75,7 @@ int64_t recorded_ns(const Process& process) {
 }
 
 // From the slowest to the fastest.
-std::vector<RankOfJob> slowest_first(const Trace& trace) {
-  std::vector<RankOfJob> ranks = ranks_of(trace);
+std::vector<RankOfJob> slowest_first(const Trace& trace, std::vector<RankOfJob> ranks) {
   constexpr double kDiffer = 0.1;  // of the time: less may be chance
   if (find_waits(trace, ranks)) {
     const auto [least, most] = std::ranges::minmax(ranks, {}, &RankOfJob::waited_ns);
@@ -82,6 +85,7 @@ std::vector<RankOfJob> slowest_first(const Trace& trace) {
       return ranks;
     }
   }
+  for (RankOfJob& rank : ranks) rank.step_ns = median_step(*rank.process);
   std::ranges::stable_sort(ranks, std::ranges::greater{}, &RankOfJob::step_ns);
   return ranks;
 }
@@ -97,20 +101,20 @@ std::string lowest_rank(const Trace& trace) {
 }
 
 std::vector<ChosenRank> choose_ranks(const Trace& trace, std::string_view wanted) {
+  const std::vector<RankOfJob> ranks = ranks_of(trace);
   std::map<int64_t, std::string> chosen;
   std::optional<std::vector<RankOfJob>> order;
   for (size_t begin = 0, end; begin <= wanted.size(); begin = end + 1) {
     end = std::min(wanted.find(',', begin), wanted.size());
     const std::string text(wanted.substr(begin, end - begin));
     if (text == kSlowestRank || text == kTypicalRank) {
-      if (!order) order = slowest_first(trace);
+      if (!order) order = slowest_first(trace, ranks);
       if (order->empty()) continue;
       const size_t place = text == kSlowestRank ? 0 : order->size() / 2;
       std::string& why = chosen[(*order)[place].rank];
       if (why.empty()) why = text;
       continue;
     }
-    const std::vector<RankOfJob> ranks = ranks_of(trace);
     const auto found = std::ranges::find_if(ranks, [&](const RankOfJob& r) { return std::to_string(r.rank) == text; });
     if (found == ranks.end())
       throw Error("--ranks " + text + ": the run has no such rank (" + kSlowestRank + " and " + kTypicalRank +
