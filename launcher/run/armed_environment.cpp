@@ -163,7 +163,7 @@ std::string shared_output(const Config& config) {
   std::error_code code;
   const fs::path here = fs::current_path(code);
   if (code) throw Error("output '" + std::string(config.output) + "': the working directory: " + code.message());
-  return (fs::path(replaced(here, '%', "%%")) / config.output).lexically_normal();
+  return (fs::path(doubled_percent(here)) / config.output).lexically_normal();
 }
 
 std::string arming_text(const std::string& format, const Strings& environment, const Library& library,

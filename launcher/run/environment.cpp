@@ -57,12 +57,6 @@ std::string python_path(const std::string& before, const fs::path& ours) {
   return out;
 }
 
-std::string doubled_percent(const std::string& text) {
-  std::string out;
-  for (const char c : text) out.append(c == '%' ? 2 : 1, c);
-  return out;
-}
-
 std::string value_text(const Config& config, const Setting& setting) {
   std::array<char, PATH_MAX> text;
   value_of(config, setting, text.data(), text.size());
@@ -70,6 +64,12 @@ std::string value_text(const Config& config, const Setting& setting) {
 }
 
 }  // namespace
+
+std::string doubled_percent(const std::string& path) {
+  std::string out;
+  for (const char c : path) out.append(c == '%' ? 2 : 1, c);
+  return out;
+}
 
 Library find_library() {
   std::error_code error;

@@ -30,6 +30,8 @@ std::vector<std::string> variables(const std::vector<std::string>& environment, 
 // The same with a pattern of the run directory, whose placeholders the library expands.
 std::vector<std::string> variables_of_pattern(const std::vector<std::string>& environment, const Library& library,
                                               const Config& config, const std::string& output);
+// A path as a pattern that the library expands to it.
+std::string doubled_percent(const std::string& path);
 
 // The variables that lead to the library, with what is left of them without it: as they were before variables() changed
 // them. An empty value: nothing.
