@@ -86,7 +86,7 @@ int capture(const std::string& target, const CtlOptions& options) {
   if (output.empty()) output = "steps-" + std::to_string(taken.first) + "-" + std::to_string(taken.last) + ".json.gz";
   exported.outputs.push_back(output);
   exported.formats = formats_named(output.extension() == ".perfetto-trace" ? "perfetto" : "kineto");
-  export_slice(input, exported);
+  if (const int status = export_files(input, exported); status != 0) return status;
   say(output.string() + ": written");
   return taken.is_by_all && ended == 0 ? 0 : 1;
 }

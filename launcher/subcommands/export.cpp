@@ -159,21 +159,6 @@ uintmax_t bytes_of(const std::vector<fs::path>& files) {
   return bytes;
 }
 
-int export_files(const Input& input, const ExportOptions& options) {
-  const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
-  EachFormat each;
-  formats::Trace trace;
-  if (!input.spools.empty()) trace = load_part(input, options);
-  for (size_t i = 0; i < options.formats.size(); ++i)
-    each([&] {
-      if (input.spools.empty())
-        export_trace(input.trace, *options.formats[i], options.outputs[i]);
-      else
-        formats::write_file(*options.formats[i], trace, trace.processes, options.outputs[i]);
-    });
-  return each.status();
-}
-
 // Removes temporary files of dead writers from the run's directory. The pid of a writer on another machine or in a
 // container means nothing here, so files that were written just now stay.
 void remove_dead_temporaries(const fs::path& directory) {
@@ -222,8 +207,19 @@ int complete_run(const Input& input, const ExportOptions& options) {
 
 }  // namespace
 
-void export_slice(const Input& input, const ExportOptions& options) {
-  if (export_files(input, options) != 0) throw Error("");  // it has been said
+int export_files(const Input& input, const ExportOptions& options) {
+  const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
+  EachFormat each;
+  formats::Trace trace;
+  if (!input.spools.empty()) trace = load_part(input, options);
+  for (size_t i = 0; i < options.formats.size(); ++i)
+    each([&] {
+      if (input.spools.empty())
+        export_trace(input.trace, *options.formats[i], options.outputs[i]);
+      else
+        formats::write_file(*options.formats[i], trace, trace.processes, options.outputs[i]);
+    });
+  return each.status();
 }
 
 int export_(const Arguments& arguments) {

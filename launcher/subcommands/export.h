@@ -6,8 +6,8 @@
 
 namespace torchprof::launcher {
 
-// Into the files that `options` names, one for each format. `input` has spools. Throws Error; what went wrong has been
-// said where it has no text.
-void export_slice(const Input& input, const ExportOptions& options);
+// Into the files that `options` names, one for each format. The exit status; what could not be written has been said.
+// Throws Error where nothing can be.
+int export_files(const Input& input, const ExportOptions& options);
 
 }  // namespace torchprof::launcher

@@ -316,3 +316,13 @@ def test_what_cannot_be_captured_is_said(job, torchprof):
     assert (done.returncode, last - first) == (0, 4) and set(map(frozenset, marks_in(run.cwd / ("steps-%d-%d.json.gz" % (first, last))).values())) == {frozenset(range(first, last + 1))}
     run.end()
     assert set(run.recorded()["rank 0"]) == set(range(first, last + 1)) and not list((run.directory / "spool").glob("*.ctl"))
+
+
+@pytest.mark.once
+def test_a_capture_that_cannot_be_written_is_one_line(job, torchprof):
+    run = job("1", "-", "manual")
+    run.wait_for(20)
+    output = run.cwd / "nowhere" / "trace.json.gz"
+    done = torchprof("ctl", run.directory, "capture", "--steps", "1", "-o", output)
+    assert done.returncode == 125 and re.fullmatch(r"torchprof: .*%s.*: No such file or directory\n" % re.escape(str(output)), done.stderr), done
+    run.end()
