@@ -1,34 +1,18 @@
 #include "formats/io/gzip.h"
 
-#include <pthread.h>
 #include <zlib.h>
 
 #include <algorithm>
-#include <csignal>
 #include <exception>
 
 #include "formats/io/deflate.h"
+#include "formats/io/parallel.h"
 
 namespace torchprof::formats {
 namespace {
 
-unsigned thread_count() { return std::clamp(std::thread::hardware_concurrency(), 1u, Gzip::kMostThreads); }
-
-// Signals are for the launcher's main thread: a thread that starts while this lives inherits a mask that blocks all.
-class BlockSignals {
- public:
-  BlockSignals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockSignals(const BlockSignals&) = delete;
-  BlockSignals& operator=(const BlockSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
+// Where others work beside us already, the caller compresses.
+size_t threads_of_one() { return is_parallel() ? 0 : thread_count(); }
 
 }  // namespace
 
@@ -39,9 +23,9 @@ void Gzip::compress(Chunk& chunk, Deflate& deflate) {
       crc32_z(0, reinterpret_cast<const Bytef*>(chunk.text.data() + chunk.dictionary), chunk.data));
 }
 
-Gzip::Gzip(std::function<void(std::string_view)> sink) : sink_(std::move(sink)), ring_(size_t{2} * thread_count() + 1) {
-  deflaters_.reserve(size_t{1} + thread_count());  // push_back() after a thread began must not fail
-  threads_.reserve(thread_count());
+Gzip::Gzip(std::function<void(std::string_view)> sink) : sink_(std::move(sink)), ring_(2 * threads_of_one() + 1) {
+  deflaters_.reserve(1 + threads_of_one());  // push_back() after a thread began must not fail
+  threads_.reserve(threads_of_one());
   deflaters_.push_back(std::make_unique<Deflate>());
   sink_(std::string_view("\x1f\x8b\x08\0\0\0\0\0\x04\xff", 10));  // RFC 1952: no name, no time, the fastest, any system
 }
@@ -57,9 +41,9 @@ Gzip::~Gzip() {
 
 void Gzip::start_threads() {
   may_start_ = false;
-  const BlockSignals blocked;
+  const detail::BlockSignals blocked;
   try {
-    while (threads_.size() < thread_count()) {
+    while (threads_.size() < threads_of_one()) {
       auto deflater = std::make_unique<Deflate>();
       threads_.emplace_back(&Gzip::work, this, std::ref(*deflater));
       deflaters_.push_back(std::move(deflater));

@@ -12,6 +12,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
+#include "formats/io/parallel.h"
 #include "formats/io/text.h"
 #include "formats/ranks/align.h"
 #include "formats/read/read_trace.h"
@@ -163,6 +164,41 @@ void add_sums(Report& report, const std::vector<const Timeline*>& timelines, con
   }
 }
 
+// What the report has of one process.
+struct ReplayedPart {
+  ReportPart part;
+  std::optional<ProcessAdvice> advice{};
+  std::optional<Timeline> timeline{};  // for sums over all processes
+  uint64_t too_deep = 0;
+};
+
+// Of several processes at once (parallel.h).
+ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& request, const TimelineRequest& timelines) {
+  const auto begun = std::chrono::steady_clock::now();
+  ReplayedPart out{
+      {std::to_string(p.pid), command_text(p), ending_text(p), p.counts.records, p.role, statistics_of(p, request)}};
+  ReportPart& part = out.part;
+  part.run = run_steps_of(p);
+  if (part.run) part.all_steps = p.steps;
+  part.group = shown_group(p);
+  part.group_name = p.group_name;
+  part.host = p.host;
+  part.rank = distributed_of(p).rank;
+  add_recorder(part, p, begun);
+  const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
+  if (timelines.has_any() || has_units) {
+    RecurringUnit unit;
+    Timeline timeline = timeline_of(p, usual_of(p, part.statistics.steps.spans, std::identity()), &unit);
+    if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
+    out.too_deep = timeline.too_deep;
+    if (timelines.has_advice) out.advice = advice_of(timeline, part.statistics.growth, facts_of_process(p));
+    if (timelines.has_sums()) out.timeline = std::move(timeline);
+  }
+  part.typical = typical_parts_of(p, part.statistics.step_parts);
+  for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
+  return out;
+}
+
 void add_depth_note(Report& report, uint64_t too_deep) {
   if (too_deep != 0)
     report.notes.push_back(plural(too_deep, "slice") + " inside of " + count_text(kDeepestSpan) +
@@ -199,35 +235,17 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   report.start = trace.start;
   uint64_t too_deep = 0;
   EventCounts counts;
-  std::vector<const Process*> in_order(trace.processes.size());
-  for (const Process& p : trace.processes) in_order[p.place - 1] = &p;
-  for (const Process* shown : in_order) {
-    const Process& p = *shown;
-    counts += p.counts;
-    const auto begun = std::chrono::steady_clock::now();
-    ReportPart part{std::to_string(p.pid), command_text(p), ending_text(p),
-                    p.counts.records,      p.role,          statistics_of(p, request)};
-    part.run = run_steps_of(p);
-    if (part.run) part.all_steps = p.steps;
-    part.group = shown_group(p);
-    part.group_name = p.group_name;
-    part.host = p.host;
-    part.rank = distributed_of(p).rank;
-    add_recorder(part, p, begun);
-    add_estimates(report, part, p);
-    const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
-    if (timelines.has_any() || has_units) {
-      RecurringUnit unit;
-      Timeline timeline = timeline_of(p, usual_of(p, part.statistics.steps.spans, std::identity()), &unit);
-      if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
-      too_deep += timeline.too_deep;
-      if (timelines.has_advice) advice.push_back(advice_of(timeline, part.statistics.growth, facts_of_process(p)));
-      if (timelines.has_sums()) all.push_back(&of_processes.emplace_back(std::move(timeline)));
-    }
-    part.typical = typical_parts_of(p, part.statistics.step_parts);
-    report.add(std::move(part));
-    for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
-  }
+  std::vector<const Process*> by_place(trace.processes.size());
+  for (const Process& p : trace.processes) by_place[p.place - 1] = &p;
+  const auto replayed = [&](size_t i) { return replay_for_report(*by_place[i], request, timelines); };
+  in_order(by_place.size(), replayed, [&](size_t i, ReplayedPart one) {
+    counts += by_place[i]->counts;
+    too_deep += one.too_deep;
+    add_estimates(report, one.part, *by_place[i]);
+    if (one.advice) advice.push_back(std::move(*one.advice));
+    if (one.timeline) all.push_back(&of_processes.emplace_back(std::move(*one.timeline)));
+    report.add(std::move(one.part));
+  });
   add_sums(report, all, timelines);
   const std::vector<uint32_t> jobs = jobs_in_order(trace);
   for (size_t i = 0; i < report.parts.size(); ++i) put_into_job(report.parts[i].statistics.comms, jobs[i]);

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "formats/io/error.h"
+#include "formats/io/parallel.h"
 #include "formats/io/sum.h"
 #include "formats/trace/endings.h"
 #include "formats/trace/python_stacks.h"
@@ -289,23 +290,35 @@ uint64_t Process::lost_events() const {
   return total;
 }
 
+namespace {
+struct LoadedSpool {
+  Process process;
+  SpoolRest rest;
+  std::string why_not;  // the process has no `spool`
+};
+}  // namespace
+
 Trace load(const std::vector<std::filesystem::path>& spools, Contents contents, const std::vector<Machine>& machines) {
   Trace trace;
   std::vector<SpoolRest> rests;
   std::filesystem::path directory;
-  for (const auto& file : spools) {
+  const auto loaded = [&](size_t i) {
+    LoadedSpool one;
+    one.process.file = spools[i];
+    one.process.spool = SpoolReader::open(spools[i], one.why_not);
+    if (one.process.spool) one.rest = load_spool(one.process, contents);
+    return one;
+  };
+  in_order(spools.size(), loaded, [&](size_t i, LoadedSpool one) {
+    const std::filesystem::path& file = spools[i];
     if (file.parent_path() != directory) read_uncaptured(directory = file.parent_path(), trace.uncaptured);
-    std::string reason;
-    std::shared_ptr<const SpoolReader> spool = SpoolReader::open(file, reason);
-    if (!spool) {
-      trace.unreadable.push_back({file, reason});
-      continue;
+    if (!one.process.spool) {
+      trace.unreadable.push_back({file, std::move(one.why_not)});
+      return;
     }
-    Process& p = trace.processes.emplace_back();
-    p.file = file;
-    p.spool = std::move(spool);
-    rests.push_back(load_spool(p, contents));
-  }
+    trace.processes.push_back(std::move(one.process));
+    rests.push_back(std::move(one.rest));
+  });
   trace.machines = choose_clocks(trace.processes, machines);
   const auto is_first_host = [&trace](const Process& p) { return p.host == trace.processes.front().host; };
   if (!std::ranges::all_of(trace.processes, is_first_host))

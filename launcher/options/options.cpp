@@ -222,6 +222,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       "Python functions that only wait (for locks, other threads, sockets), too\n(--json and --csv have them)");
   add_step(app, options.step);
   add_align(app, options.align);
+  add_jobs(app);
   app.add_flag("--full-names", t.has_full_names, "the whole names of GPU kernels, not short ones");
   std::vector<formats::ReportStyle> styles;
   const auto add_style = [&](const char* name, formats::ReportStyle style, const char* meaning) {
@@ -287,6 +288,7 @@ ExportOptions parse_export(const Arguments& arguments) {
                "a row with what each instant of the steps waited for,\nin kineto, perfetto and those of ranks");
   add_step(app, options.step);
   add_align(app, options.align);
+  add_jobs(app);
   parser.parse(arguments);
   if (frames == "all") options.frames = formats::NativeFrames::kAll;
   if (!options.slice.is_all() && options.outputs.empty())

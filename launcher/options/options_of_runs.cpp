@@ -83,6 +83,7 @@ MergeOptions parse_merge(const Arguments& arguments) {
   app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
       ->type_name("F[,F]");
   add_align(app, options.align);
+  add_jobs(app);
   bool keep = false;
   app.add_flag("--discard", options.discard, "remove the raw records in the new run when everything has been written");
   app.add_flag("--keep-spool", keep, "keep them: the default, and wins over --discard");

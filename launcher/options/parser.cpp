@@ -4,6 +4,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
+#include "formats/io/parallel.h"
 #include "formats/ranks/choose.h"
 
 namespace torchprof::launcher {
@@ -55,6 +56,18 @@ void add_align(CLI::App& app, std::string& align) {
          "the clocks of several machines: put to one by what their ranks do together,\nor left as they are [auto]")
       ->type_name("auto|off")
       ->check(CLI::IsMember({kAuto, kOff}));
+}
+
+void add_jobs(CLI::App& app) {
+  static constexpr uint64_t kMost = 256;
+  app.add_option_function<std::string>(
+         "-j,--jobs",
+         [](const std::string& count) {
+           formats::set_thread_count(static_cast<size_t>(std::min<uint64_t>(std::stoull(count), kMost)));
+         },
+         "so many processes of the run are read at once; the result is the same\n[one for each processor, at most 8]")
+      ->type_name("N")
+      ->check(whole_number);
 }
 
 void add_ranks(CLI::App& app, std::string& ranks) {

@@ -19,6 +19,8 @@ std::vector<std::string> split(const std::string& list, char at = ',');
 std::string whole_number(const std::string& value);
 // --align, of the subcommands that read runs of several machines.
 void add_align(CLI::App& app, std::string& align);
+// -j, of those that read many processes: takes effect at once (formats/io/parallel.h).
+void add_jobs(CLI::App& app);
 // --ranks, of those that write traces.
 void add_ranks(CLI::App& app, std::string& ranks);
 

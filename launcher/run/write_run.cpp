@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/parallel.h"
 #include "formats/io/text.h"
 #include "formats/native/names.h"
 #include "formats/ranks/choose.h"
@@ -137,16 +138,22 @@ void write_format(const formats::Format& format, const formats::Trace& trace, co
                   const std::vector<std::string>& own, std::vector<std::string>& files,
                   std::vector<std::string>& traces) {
   const formats::Processes all = trace.processes;
-  for (const auto& [name, first, count] : formats::files_of(format, all)) {
+  const std::vector<formats::PlannedFile> planned = formats::files_of(format, all);
+  const auto written = [&](size_t i) {
+    const auto& [name, first, count] = planned[i];
     formats::write_file(format, trace, all.subspan(first, count), directory / name,
                         is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);
+    return true;
+  };
+  formats::in_order(planned.size(), written, [&](size_t i, bool) {
+    const auto& [name, first, ignored] = planned[i];
     files.push_back(name);
     if (format.name == "kineto-ranks")
       traces[first] = name;
     else if (format.name == "kineto")
       for (std::string& trace_of : traces)
         if (trace_of.empty()) trace_of = name;
-  }
+  });
   if (const std::string name = formats::manifest_file(format, all); !name.empty()) {
     formats::write_manifest(format, all, directory / name,
                             is_among(own, name) ? formats::Existing::kOwn : formats::Existing::kKept);

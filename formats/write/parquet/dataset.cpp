@@ -9,6 +9,7 @@
 #include "formats/analysis/statistics.h"
 #include "formats/gpu/activity.h"
 #include "formats/io/error.h"
+#include "formats/io/parallel.h"
 #include "formats/replay/replay.h"
 #include "formats/replay/slice_kind.h"
 #include "formats/trace/distributed.h"
@@ -218,24 +219,29 @@ std::vector<std::string> write_dataset(const Trace& trace, Processes processes, 
   TableFile steps_table(steps_out, step_columns(), about("steps"));
   TableFile processes_table(processes_out, process_columns(), about("processes"));
   Collectives collectives(trace);
+  const size_t tables = names.size();
   std::map<std::string, size_t> times;
-  for (const Process& process : processes) {
-    const std::optional<int64_t> rank = distributed_of(process).rank;
-    const std::string& name = names.emplace_back(slices_name(process, rank, times));
-    const std::filesystem::path file = directory / name;
+  for (const Process& process : processes) names.push_back(slices_name(process, distributed_of(process).rank, times));
+  const auto written = [&](size_t i) {
+    const Process& process = processes[i];
+    const std::filesystem::path file = directory / names[tables + i];
     std::error_code error;
     std::filesystem::create_directories(file.parent_path(), error);
     if (error) throw Error(file.parent_path().string() + ": cannot make the directory: " + error.message());
     Statistics statistics = statistics_of(process, {.has_comms = true});
-    Steps& steps = statistics.steps;
-    std::ranges::sort(steps.spans, {}, &StepSpan::begin);
+    std::ranges::sort(statistics.steps.spans, {}, &StepSpan::begin);
     Output out(file, existing);
-    Slices(process, rank, steps.spans, out).run();
+    Slices(process, distributed_of(process).rank, statistics.steps.spans, out).run();
     out.commit();
-    add_steps(process, rank, steps, steps_table);
-    add_process(process, rank, name, processes_table);
-    collectives.add(process, std::move(statistics.comms), std::move(steps.spans));
-  }
+    return statistics;
+  };
+  in_order(processes.size(), written, [&](size_t i, Statistics statistics) {
+    const Process& process = processes[i];
+    const std::optional<int64_t> rank = distributed_of(process).rank;
+    add_steps(process, rank, statistics.steps, steps_table);
+    add_process(process, rank, names[tables + i], processes_table);
+    collectives.add(process, std::move(statistics.comms), std::move(statistics.steps.spans));
+  });
   steps_table.finish();
   steps_out.commit();
   processes_table.finish();

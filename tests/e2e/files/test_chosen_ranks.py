@@ -91,6 +91,23 @@ def test_a_file_for_each_rank_and_how_perfetto_merges_them(many, torchprof, tmp_
         assert all("rank %d" % rank in str(process) for process in found.processes.values()) and found.processes
 
 
+def test_any_number_of_threads_gives_the_same_bytes(many, torchprof, tmp_path):
+    tables = torchprof("report", many.directory, "-t", "wrong").stderr.partition("is not a table: ")[2].split(", ")
+    tables[-1] = tables[-1].split()[0]
+    assert len(tables) > 8
+    said, files = [], []
+    for jobs in 1, 2, 7:
+        report = torchprof("report", many.directory, "--json", "--all-processes", "-t", ",".join(tables), "-j", jobs)
+        assert report.returncode == 0, report.stderr
+        said.append(report.stdout)
+        for format in "kineto-ranks", "parquet":
+            assert torchprof("export", many.directory, "-f", format, "-o", tmp_path / str(jobs), "-j", jobs).returncode == 0
+        files.append({path.relative_to(tmp_path / str(jobs)): path.read_bytes() for path in (tmp_path / str(jobs)).rglob("*") if path.is_file()})
+        assert len(files[0]) > 2 * RANKS
+    assert said[0] == said[1] == said[2] and files[0] == files[1] == files[2]
+    assert "-j" in torchprof("report", many.directory, "-j", "0").stderr
+
+
 @pytest.mark.skipif(not importlib.util.find_spec("hta"), reason="tests with HTA run where the package HolisticTraceAnalysis is installed")
 def test_hta_knows_the_ranks_of_a_directory(many, torchprof, tmp_path):
     from hta.trace_analysis import TraceAnalysis
