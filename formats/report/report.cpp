@@ -149,26 +149,29 @@ std::vector<uint32_t> jobs_in_order(const Trace& trace) {
   return jobs;
 }
 
-void add_sums(Report& report, const std::vector<const Timeline*>& timelines, const TimelineRequest& request) {
+// Of one process, for which no other is needed.
+void add_own_sums(TimelineSums& sums, const Timeline& timeline, const TimelineRequest& request) {
+  if (!request.has_gpu && !request.has_launches) return;
+  const TimelineIndex index(timeline);
+  if (request.has_gpu) sums.gpu = gpu_times_of(index);
+  if (request.has_launches) sums.launches = launches_of(index);
+}
+
+// A path goes from process to process.
+void add_paths(Report& report, const std::vector<const Timeline*>& timelines) {
   std::vector<TimelineIndex> indices;
   std::vector<const TimelineIndex*> all;
   indices.reserve(timelines.size());
   for (const Timeline* timeline : timelines) all.push_back(&indices.emplace_back(*timeline));
-  std::vector<PathSums> paths;
-  if (request.has_path) paths = path_sums_of(all);
-  for (size_t i = 0; i < all.size(); ++i) {
-    TimelineSums& sums = report.parts[i].timeline;
-    if (request.has_gpu) sums.gpu = gpu_times_of(*all[i]);
-    if (request.has_launches) sums.launches = launches_of(*all[i]);
-    if (request.has_path) sums.path = std::move(paths[i]);
-  }
+  std::vector<PathSums> paths = path_sums_of(all);
+  for (size_t i = 0; i < all.size(); ++i) report.parts[i].timeline.path = std::move(paths[i]);
 }
 
 // What the report has of one process.
 struct ReplayedPart {
   ReportPart part;
   std::optional<ProcessAdvice> advice{};
-  std::optional<Timeline> timeline{};  // for sums over all processes
+  std::optional<Timeline> timeline{};  // for paths through all processes
   uint64_t too_deep = 0;
 };
 
@@ -192,7 +195,8 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
     if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
     out.too_deep = timeline.too_deep;
     if (timelines.has_advice) out.advice = advice_of(timeline, part.statistics.growth, facts_of_process(p));
-    if (timelines.has_sums()) out.timeline = std::move(timeline);
+    add_own_sums(part.timeline, timeline, timelines);
+    if (timelines.has_path) out.timeline = std::move(timeline);
   }
   part.typical = typical_parts_of(p, part.statistics.step_parts);
   for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
@@ -246,7 +250,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     if (one.timeline) all.push_back(&of_processes.emplace_back(std::move(*one.timeline)));
     report.add(std::move(one.part));
   });
-  add_sums(report, all, timelines);
+  if (timelines.has_path) add_paths(report, all);
   const std::vector<uint32_t> jobs = jobs_in_order(trace);
   for (size_t i = 0; i < report.parts.size(); ++i) put_into_job(report.parts[i].statistics.comms, jobs[i]);
   uint64_t unfinished = 0, kernels = 0;
@@ -295,14 +299,15 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
     if (timelines.has_advice)
       advice.push_back(advice_of(part.timeline, part.statistics.growth, {.is_loader = is_loader(part.role)}));
     slices += part.statistics.slices;
-    if (timelines.has_sums()) all.push_back(&part.timeline);
+    all.push_back(&part.timeline);
     ReportPart& added =
         report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
+    add_own_sums(added.timeline, part.timeline, timelines);
     added.typical = typical_parts(added.statistics.step_parts);
     added.rank = rank_in(added.role);
   }
   unit_names.check();
-  add_sums(report, all, timelines);
+  if (timelines.has_path) add_paths(report, all);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice, {});
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(name);
