@@ -1,9 +1,11 @@
 // Tables of steps: how long they took, and of those that were captured what they took it for.
 #include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <map>
 
 #include "formats/io/cells.h"
+#include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/report/columns.h"
@@ -101,6 +103,45 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
   show_if_any(table, "jumps", {"jumps"});
   show_if_any(table, "captured", {"captured", "p99_ns"});
   return table;
+}
+
+void begin_with_slowest(ReportTable& table, const std::vector<ReportPart>& parts) {
+  constexpr double kSlow = 1.1;  // of the middle one: a host that is worth a name
+  constexpr size_t kFewestHosts = 2;
+  const size_t column = table.column("median_ns");
+  const auto row_median = [column](const std::vector<Cell>& row) {
+    const double* ns = std::get_if<double>(&row[column]);
+    return ns != nullptr ? *ns : 0;
+  };
+  std::vector<int64_t> medians;
+  for (const std::vector<Cell>& row : table.rows)
+    if (row_median(row) > 0) medians.push_back(std::llround(row_median(row)));
+  if (medians.empty()) return;
+  std::ranges::sort(medians);
+  std::ranges::stable_sort(table.rows, std::ranges::greater{}, row_median);
+  table.remarks.push_back("of " + plural(medians.size(), "process") + " the median steps take " +
+                          duration_text(quantile(medians, 0.5)) + " in the middle, " +
+                          duration_text(quantile(medians, 0.1)) + " to " + duration_text(quantile(medians, 0.9)) +
+                          " of eight in ten; the slowest stand first");
+  std::map<std::string, std::vector<int64_t>> of_hosts;
+  for (const ReportPart& part : parts) {
+    std::vector<int64_t> ns = part.run ? std::vector<int64_t>() : part.statistics.steps.ns;
+    for (const StepTime& step : part.all_steps)
+      if (step.ns > 0) ns.push_back(step.ns);
+    if (!ns.empty()) of_hosts[part.host].push_back(median_of(std::move(ns)));
+  }
+  if (of_hosts.size() < kFewestHosts) return;
+  std::vector<int64_t> hosts;
+  std::pair<int64_t, std::string> slowest;
+  for (auto& [host, ns] : of_hosts) {
+    hosts.push_back(median_of(std::move(ns)));
+    slowest = std::max(slowest, {hosts.back(), host});
+  }
+  const int64_t middle = median_of(std::move(hosts));
+  if (static_cast<double>(slowest.first) > kSlow * static_cast<double>(middle))
+    table.remarks.push_back("the slowest of " + plural(of_hosts.size(), "host") + " is " + printable(slowest.second) +
+                            ": " + duration_text(static_cast<double>(slowest.first)) + ", where the middle one has " +
+                            duration_text(static_cast<double>(middle)));
 }
 
 ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim) {

@@ -35,10 +35,15 @@ bool is_without(const ReportTable& table, std::string_view key) {
                              [i](const auto& row) { return std::holds_alternative<std::monostate>(row[i]); });
 }
 
+constexpr size_t kRows = 15, kRowsOfMany = 5;
+
 class DocumentAssembly {
  public:
   DocumentAssembly(const Report& report, const TableOptions& options)
-      : report_(report), options_(options), groups_(groups_of(report.parts, !options.has_all_processes)) {
+      : report_(report),
+        options_(options),
+        groups_(groups_of(report.parts, !options.has_all_processes)),
+        rows_(options.rows.value_or(leaves_out_each_process() ? kRowsOfMany : kRows)) {
     document_.headline = report.headline;
     document_.notes = report.notes;
   }
@@ -56,10 +61,12 @@ class DocumentAssembly {
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
     if (is_wanted("memory") && !leaves_out_each_process())
-      for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, options_.rows, is_detailed()))
+      for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, rows_, is_detailed()))
         add(std::move(table));
     if (is_wanted("steps")) {
-      add_in_order(steps_table(report_.parts, is_text()), "more process");
+      ReportTable table = steps_table(report_.parts, is_text());
+      if (leaves_out_each_process()) begin_with_slowest(table, report_.parts);
+      add_in_order(std::move(table), "more process");
       if (is_detailed()) add_step_times();
     }
     if (is_asked_for("comms")) add_sorted(comms_table(report_.parts), "total");
@@ -151,13 +158,13 @@ class DocumentAssembly {
 
   void keep_first_rows(ReportTable& table, size_t column) const {
     sort_rows(table, column);
-    if (table.rows.size() > options_.rows) table.rows.resize(options_.rows);
+    if (table.rows.size() > rows_) table.rows.resize(rows_);
   }
 
   // Removes the rows that first_rows() would remove, many at a time, while the table is made.
   TrimRows trim_to_first_rows(std::string_view otherwise) const {
     return [this, otherwise](ReportTable& table) {
-      if (table.rows.size() / 2 >= std::max<size_t>(options_.rows, 2048))
+      if (table.rows.size() / 2 >= std::max<size_t>(rows_, 2048))
         keep_first_rows(table, *find_column(table.columns, order_of(table, otherwise)));
     };
   }
@@ -176,7 +183,7 @@ class DocumentAssembly {
 
   // Adds a remark how many rows were left out; `more` says what a row is.
   void add_trimmed(ReportTable table, const std::string& more) {
-    const size_t rows = std::min(table.rows.size(), options_.rows);
+    const size_t rows = std::min(table.rows.size(), rows_);
     table.left_out += table.rows.size() - rows;
     table.rows.resize(rows);
     if (table.left_out != 0) table.remarks.push_back(plural(table.left_out, more));
@@ -211,12 +218,11 @@ class DocumentAssembly {
     const auto column = options_.sort.empty() ? std::nullopt : find_column(columns, options_.sort);
     const TrimRows trim = [this, column](ReportTable& table) {
       const size_t before = table.rows.size();
-      if (before / 2 < std::max<size_t>(options_.rows, 2048)) return;
+      if (before / 2 < std::max<size_t>(rows_, 2048)) return;
       keep_first_rows(table, *column);
       table.left_out += before - table.rows.size();
     };
-    add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : options_.rows, column ? trim : TrimRows{}),
-                 "more step");
+    add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : rows_, column ? trim : TrimRows{}), "more step");
   }
 
   // Beside other tables the first few.
@@ -299,14 +305,15 @@ class DocumentAssembly {
     if (is_text() && options_.grouping.is_plain())
       std::ranges::move(first_use_remarks(all_.operators, all_.operator_ns), std::back_inserter(table.remarks));
     add(std::move(table));
-    if (options_.sort.empty() && is_text()) add(by("total"));
+    if (options_.sort.empty() && is_text() && !leaves_out_each_process()) add(by("total"));
   }
 
   void add_processes() {
     if (is_text() && report_.parts.size() < 2) return;
+    if (leaves_out_each_process()) return add_in_order(processes_of_many_table(groups_), "more process");
     add_in_order(processes_table(groups_), "more process");
-    if (!is_text() || leaves_out_each_process()) return;
-    constexpr size_t kRows = 5;
+    if (!is_text()) return;
+    constexpr size_t kRowsOfEach = 5;
     for (size_t i = 0; i < std::min(groups_.size(), kShownProcesses); ++i) {
       const PartGroup& group = groups_[i];
       const auto sum = report_.group_operators.find(group.first().group);
@@ -314,7 +321,7 @@ class DocumentAssembly {
       ReportTable table =
           ops_table(has_sum ? sum->second : group.first().statistics.operators, group.operator_ns(), "");
       sort_rows(table, *find_column(table.columns, "self"));
-      if (const size_t rows = std::min(kRows, options_.rows); table.rows.size() > rows) table.rows.resize(rows);
+      if (const size_t rows = std::min(kRowsOfEach, rows_); table.rows.size() > rows) table.rows.resize(rows);
       table.title = "Operators by self time in " + group.who() + ": ";
       table.title += shorten(printable(group.first().command), kWidth - columns(table.title));
       add(with_what_is_there(std::move(table)));
@@ -324,6 +331,7 @@ class DocumentAssembly {
   const Report& report_;
   const TableOptions& options_;
   const std::vector<PartGroup> groups_;
+  const size_t rows_;  // at most, of each table
   const Statistics& all_ = report_.all;
   ReportDocument document_;
 };

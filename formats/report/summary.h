@@ -54,6 +54,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -67,7 +68,7 @@ namespace torchprof::formats {
 
 struct TableOptions {
   std::vector<std::string> tables;  // names of table_names(); empty: those of a summary
-  size_t rows = 15;                 // at most, of each table
+  std::optional<size_t> rows{};     // at most, of each table; none: 15, of many processes' summary 5
   // self, total, calls, average, or the key of a column, with or without _ns or _bytes. Empty: operators by self and
   // (in text) by total time, kernels and modules by total, Python by self. A table without such a column keeps its own
   // order.

@@ -1,6 +1,7 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
+#include <map>
 #include <charconv>
 #include <set>
 #include <utility>
@@ -225,6 +226,23 @@ ReportTable processes_table(const std::vector<PartGroup>& groups) {
                           text_or_missing(group.is_one() ? group.first().group_name : "")});
   }
   show_if_any(table, "role", {"role"});
+  return table;
+}
+
+ReportTable processes_of_many_table(const std::vector<PartGroup>& groups) {
+  ReportTable table = processes_table(groups);
+  const size_t column = table.column("ended");
+  std::map<Cell, size_t> ends;
+  for (const std::vector<Cell>& row : table.rows) ++ends[row[column]];
+  if (ends.size() < 2) return table;
+  const Cell most = std::ranges::max_element(ends, {}, &std::pair<const Cell, size_t>::second)->first;
+  std::ranges::stable_partition(table.rows, [&](const std::vector<Cell>& row) { return row[column] != most; });
+  std::string text;
+  for (const auto& [how, times] : ends) {
+    const std::string* ended = std::get_if<std::string>(&how);
+    text.append(text.empty() ? "" : ", ").append(count_text(times)).append(" ").append(ended ? *ended : "not known");
+  }
+  table.remarks.push_back("they ended: " + text);
   return table;
 }
 

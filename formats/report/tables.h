@@ -23,6 +23,10 @@ void arrange_as_tree(ReportTable& modules);
 ReportTable gpus_table(const std::vector<ReportPart>& parts);
 ReportTable kernels_table(const GpuTallies& work);
 ReportTable calls_table(const CallTallies& calls);  // of CUDA
+// Of many processes: the slowest first, and how they are spread, over hosts, too, as remarks.
+void begin_with_slowest(ReportTable& steps, const std::vector<ReportPart>& parts);
+// Of many: those first that ended in another way than most, and how many ended in which way.
+ReportTable processes_of_many_table(const std::vector<PartGroup>& groups);
 // `is_text`: for a terminal.
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
 // It has the first `most` rows of those that `trim` leaves, and says how many it leaves out.

@@ -235,16 +235,16 @@ ReportOptions parse_report(const Arguments& arguments) {
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() &&
-      app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty() + !options.align.empty())
+  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty() +
+                                                     !options.align.empty() + app.count("--jobs"))
     throw Error(
-        "report: --html writes all tables and takes no other options than --align, --all-processes, --step and "
+        "report: --html writes all tables and takes no other options than --align, --all-processes, --jobs, --step and "
         "--waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
   if (!is_for_people && options.html.empty()) t.has_all_processes = t.has_waits = true;
-  t.rows = top != 0 ? top : is_for_people ? t.rows : std::numeric_limits<size_t>::max();
+  if (top != 0 || !is_for_people) t.rows = top != 0 ? top : std::numeric_limits<size_t>::max();
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);
   t.has_totals = !tables.empty();
