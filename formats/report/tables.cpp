@@ -1,8 +1,8 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
-#include <map>
 #include <charconv>
+#include <map>
 #include <set>
 #include <utility>
 
