@@ -32,6 +32,7 @@ COMPONENTS = {
     "sqlite": ("https://sqlite.org", "blessing", "libsqlite3-dev", ["libsqlite3.a"], []),
     "nlohmann-json": ("https://json.nlohmann.me", "MIT", "nlohmann-json3-dev", [], ["nlohmann"]),
     "CLI11": ("https://github.com/CLIUtils/CLI11", "BSD-3-Clause", "libcli11-dev", [], ["CLI"]),
+    "Boost": ("https://www.boost.org", "BSL-1.0", "libboost1.81-dev", [], ["boost"]),
     "protozero": ("https://github.com/mapbox/protozero", "BSD-2-Clause", "libprotozero-dev", [], ["protozero"]),
 }
 # Declarations alone, which leave nothing of theirs in what is built.

@@ -1,4 +1,4 @@
-// The bytes of a file, decompressed if it is a gzip file, and an input iterator over them for a parser.
+// The bytes of a file, decompressed if it is a gzip file.
 //
 // A file of a few megabytes may decompress to a text of any length. So one value in it (a string, a number) may have at
 // most kLongestValue bytes; in real traces it has a few kilobytes. Packets have a limit of their own (read_packets).
@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -66,36 +65,6 @@ class ByteStream {
   size_t at_ = 0;
   size_t size_ = 0;
   size_t in_value_ = 0;  // bytes in blocks since the last value_ends()
-};
-
-class ByteIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = char;
-
-  ByteIterator() = default;
-  explicit ByteIterator(ByteStream& stream) : stream_(&stream) { next_block(); }
-  char operator*() const { return *at_; }
-  ByteIterator& operator++() {
-    if (++at_ == end_) next_block();
-    return *this;
-  }
-  // Both are of the same stream, or one is the end.
-  friend bool operator==(const ByteIterator& a, const ByteIterator& b) { return a.at_ == b.at_; }
-
- private:
-  void next_block() {
-    const std::string_view block = stream_->take_block();
-    at_ = block.empty() ? nullptr : block.data();
-    end_ = at_ + block.size();
-  }
-
-  ByteStream* stream_ = nullptr;
-  const char* at_ = nullptr;  // null: the end
-  const char* end_ = nullptr;
 };
 
 }  // namespace torchprof::formats

@@ -2,14 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/io/byte_stream.h"
+#include "formats/io/json_stream.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/ranks/calls.h"
@@ -27,24 +28,22 @@ namespace {
 using Key = KinetoKey;
 
 // Takes slices and all else that ReadEvents holds out of a stream of JSON tokens.
-class Handler final : public nlohmann::json_sax<nlohmann::json> {
+class Handler final : public JsonTokens {
  public:
-  std::string error;
   bool found_events = false;  // a list of them, be it empty
   bool is_no_trace = false;   // what is in the list are no events
 
-  Handler(ReadEvents& into, ByteStream& stream) : into_(into), stream_(stream) {}
+  explicit Handler(ReadEvents& into) : into_(into) {}
 
-  bool null() override {
-    stream_.value_ends();
+  // A list needs no end: what is written event by event may be read at any time (the Trace Event Format, JSON Array).
+  bool may_be_cut() const { return event_depth_ == kInList && has_event_; }
+
+  void null() override {
     if (depth_ == event_depth_ + 1 && key_ == Key::kEndsWith) event_.is_made_step = true;
-    return true;
   }
-  bool boolean(bool value) override {
-    stream_.value_ends();
+  void boolean(bool value) override {
     if (depth_ == event_depth_ + 1 && key_ == Key::kBackward) event_.is_backward = value;
     if (depth_ == event_depth_ + 1 && key_ == Key::kAsync) event_.is_async = value;
-    return true;
   }
   // "torchprof": {"processes": [{"pid": 1, "modules": [{"name": "nn.Module: Linear_0", "path": "out", ...
   static constexpr size_t kProcessDepth = 4, kModuleDepth = 6;
@@ -53,40 +52,29 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   bool is_at_device() const { return in_devices_ && depth_ == kDeviceDepth && event_depth_ == kNever; }
   bool is_at_module() const { return in_modules_ && depth_ == kModuleDepth; }
 
-  bool number_integer(number_integer_t v) override {
-    stream_.value_ends();
-    if (key_ == Key::kOther) return true;
-    if (inputs_.is_open()) return inputs_.number(std::to_string(v)), true;
-    return number(static_cast<double>(v), is_text_wanted() ? std::to_string(v) : std::string());
+  void number(std::string_view text) override {
+    if (key_ == Key::kOther) return;
+    const bool is_whole = text.find_first_of(".eE") == text.npos;
+    if (inputs_.is_open()) {
+      if (is_whole) return inputs_.number(text);
+      return;
+    }
+    number(value_of(text), text);
   }
-  bool number_unsigned(number_unsigned_t v) override {
-    stream_.value_ends();
-    if (key_ == Key::kOther) return true;
-    return v <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())
-               ? number_integer(static_cast<int64_t>(v))
-               : number(static_cast<double>(v), std::to_string(v));
-  }
-  bool number_float(number_float_t v, const string_t& text) override {
-    stream_.value_ends();
-    return number(v, text);
-  }
-  bool binary(binary_t&) override { return true; }
 
-  bool string(string_t& v) override {
-    stream_.value_ends();
-    if (key_ == Key::kOther) return true;
-    if (inputs_.is_open()) return inputs_.string(v), true;
+  void string(std::string_view v) override {
+    if (key_ == Key::kOther) return;
+    if (inputs_.is_open()) return inputs_.string(v);
     // "torchprof": {"processes": [{"metadata": {"window": "steps=3..5"
     if (in_torchprof_ && depth_ == kProcessDepth + 1 && key_ == Key::kWindow) into_.has_window = true;
     if (is_at_module() && key_ == Key::kName) module_.first = v;
     if (is_at_module() && key_ == Key::kPath) module_.second = v;
     if (is_at_device() && key_ == Key::kName) device_.second = v;
     if (depth_ == event_depth_) return member(v);
-    return depth_ != event_depth_ + 1 || argument(v);
+    if (depth_ == event_depth_ + 1) argument(v);
   }
 
-  bool start_object(std::size_t) override {
-    stream_.value_ends();
+  void start_object() override {
     ++depth_;
     if (event_depth_ == depth_) {
       event_ = {};
@@ -94,10 +82,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
     }
     if (is_at_module()) module_ = {};
     if (is_at_device()) device_ = {};
-    return true;
   }
-  bool end_object() override {
-    stream_.value_ends();
+  void end_object() override {
     if (is_at_module() && !module_.second.empty())
       into_.module_paths.try_emplace(section_pid_ + '\0' + module_.first, module_.second);
     if (is_at_device()) into_.device_names.try_emplace(device_.first, device_.second);
@@ -107,10 +93,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       finish_event();
     }
     --depth_;
-    return true;
   }
-  bool start_array(std::size_t) override {
-    stream_.value_ends();
+  void start_array() override {
     if (inputs_.is_open())
       inputs_.start_array();
     else if (depth_ == event_depth_ + 1 && key_ >= Key::kInputDims)
@@ -123,18 +107,14 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       is_no_trace = depth_ == 1;  // until an event comes
     }
     if (depth_ == kModuleDepth - 1 && event_depth_ == kNever) in_modules_ = in_torchprof_ && key_ == Key::kModules;
-    return true;
   }
-  bool end_array() override {
-    stream_.value_ends();
+  void end_array() override {
     if (depth_ + 1 == event_depth_) event_depth_ = kNever;
     if (depth_ == kModuleDepth - 1) in_modules_ = false;
     if (inputs_.is_open()) inputs_.end_array();
     --depth_;
-    return true;
   }
-  bool key(string_t& v) override {
-    stream_.value_ends();
+  void key(std::string_view v) override {
     if (depth_ == 1) {
       in_torchprof_ = v == "torchprof";
       in_devices_ = v == "deviceProperties";
@@ -142,97 +122,78 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       into_.is_ours = into_.is_ours || in_torchprof_;
     }
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = keys_.of(v);
-    return true;
-  }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception& e) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 1: syntax error while parsing ..."
-    std::string_view what = e.what();
-    const bool is_cut = what.find("unexpected end of input") != std::string_view::npos;
-    if (const size_t colon = what.find(": "); colon != std::string_view::npos) what.remove_prefix(colon + 2);
-    // A list needs no end: what is written event by event may be read at any time (the Trace Event Format, JSON Array).
-    if (is_cut && event_depth_ == kInList && has_event_)
-      into_.is_unfinished = true;
-    else if (is_cut && position <= 1)
-      error = "it is empty";
-    else if (is_cut)
-      error = "it is cut off after " + std::to_string(position - 1) + " bytes";
-    else
-      error.assign("it is not JSON at byte ")
-          .append(std::to_string(position))
-          .append(": ")
-          .append(shorten(printable(what), kWidestError));
-    return false;
   }
 
  private:
-  static constexpr size_t kWidestError = 200;  // it has the value that was read, of any length
   static constexpr size_t kNever = std::numeric_limits<size_t>::max() - 1;
   static constexpr size_t kInList = 2;  // depth of events in a file that is a list as a whole
 
-  bool is_text_wanted() const {
-    return key_ == Key::kPid || key_ == Key::kTid || (key_ == Key::kTime && depth_ == event_depth_);
+  // As text, it may have no double: it is beyond all that a trace has.
+  static double value_of(std::string_view text) {
+    double value = 0;
+    std::from_chars(text.data(), text.data() + text.size(), value);
+    return value;
   }
 
-  bool member(std::string& v) {
+  void member(std::string_view v) {
     switch (key_) {
       case Key::kName:
         event_.name = v;
-        return true;
+        return;
       case Key::kPhase:
         event_.phase = v;
-        return true;
+        return;
       case Key::kCategory:
         event_.category = v;
         event_.has_category = true;
-        return true;
+        return;
       case Key::kPid:
         event_.pid = v;
-        return true;
+        return;
       case Key::kTid:
         event_.tid = v;
-        return true;
+        return;
       case Key::kTime:
       case Key::kDuration:
-        return number(std::strtod(v.c_str(), nullptr), v);
+        return number(value_of(v), v);
       default:
-        return true;
+        return;
     }
   }
 
-  bool argument(const std::string& v) {
+  void argument(std::string_view v) {
     if (std::string* const text = event_.text_of(key_)) *text = v;
     if (key_ == Key::kEndsWith) event_.is_made_step = true;
-    return true;
   }
 
-  bool number(double value, const std::string& text) {
+  void number(double value, std::string_view text) {
     if (is_at_device() && key_ == Key::kId && value >= 0 && value < 4e9) device_.first = static_cast<uint32_t>(value);
     if (in_torchprof_ && depth_ == kProcessDepth && key_ == Key::kPid) section_pid_ = text;
     // "distributedInfo": {"backend": "nccl", "rank": 0
     if (in_distributed_ && depth_ == 2 && key_ == Key::kRank && value >= 0 && value < 1e9)
       into_.rank = static_cast<int64_t>(value);
     if (depth_ == event_depth_) return member(value, text);
-    return depth_ != event_depth_ + 1 || argument(value);
+    if (depth_ == event_depth_ + 1) argument(value);
   }
 
-  bool member(double value, const std::string& text) {
+  void member(double value, std::string_view text) {
     switch (key_) {
       case Key::kTime:
         event_.begin_ns = exact_ns(text, value);
         event_.has_begin = true;
-        return true;
+        return;
       case Key::kDuration:
         event_.duration_ns = ns_of(value);
         event_.has_duration = true;
-        return true;
+        return;
       case Key::kPid:
         event_.pid = text;
-        return true;
+        return;
       case Key::kTid:
         event_.tid = text;
-        return true;
+        return;
       default:
-        return true;
+        return;
     }
   }
 
@@ -242,7 +203,7 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
   static int64_t cut_of(double value) { return value > 0 && value < 1e15 ? static_cast<int64_t>(value) : 0; }
 
-  bool argument(double value) {
+  void argument(double value) {
     switch (key_) {
       case Key::kDeviceType:
       case Key::kDeviceId:
@@ -251,54 +212,54 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
       case Key::kAllocated:
       case Key::kReserved:
         event_.memory[memory_argument(key_)] = value;
-        return true;
+        return;
       case Key::kFlops:
         if (value > 0 && value < 1e19) event_.flops = value;
-        return true;
+        return;
       case Key::kCutBegin:
         event_.cut.at_begin = cut_of(value);
-        return true;
+        return;
       case Key::kCutEnd:
         event_.cut.at_end = cut_of(value);
-        return true;
+        return;
       case Key::kExternalId:
         event_.external = number_or(value, 0);
-        return true;
+        return;
       case Key::kSequence:
         event_.sequence = number_or(value + 1, 0);
-        return true;
+        return;
       case Key::kCorrelation:
         event_.correlation = number_or(value, 0);
-        return true;
+        return;
       case Key::kDevice:
         event_.device = number_or(value, ReadWork::kUnknown);
-        return true;
+        return;
       case Key::kStream:
         event_.stream = number_or(value, UINT32_MAX);
-        return true;
+        return;
       case Key::kWaitsForRecord:
         event_.waits_for_record = number_or(value, 0);
-        return true;
+        return;
       case Key::kWaitsForStream:
         event_.waits_for_stream = number_or(value, UINT32_MAX);
-        return true;
+        return;
       case Key::kWorkBytes:
         if (value > 0 && value < 1e15) event_.work_bytes = static_cast<uint64_t>(value);
-        return true;
+        return;
       case Key::kInElements:
         event_.in_elements = value;
-        return true;
+        return;
       case Key::kOutElements:
         event_.out_elements = value;
-        return true;
+        return;
       case Key::kBlocksPerSm:
         event_.blocks_per_sm = static_cast<float>(value);
-        return true;
+        return;
       case Key::kOccupancy:
         event_.occupancy = static_cast<float>(value / 100);
-        return true;
+        return;
       default:
-        return true;
+        return;
     }
   }
 
@@ -424,7 +385,6 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
   uint32_t row() { return into_.row(event_.pid, event_.tid); }
 
   ReadEvents& into_;
-  ByteStream& stream_;
   KinetoEvent event_;
   KinetoInputs inputs_;
   const KinetoKeys keys_;
@@ -445,10 +405,8 @@ class Handler final : public nlohmann::json_sax<nlohmann::json> {
 
 ReadEvents read_kineto(ByteStream& stream) {
   ReadEvents events;
-  Handler handler(events, stream);
-  if (!nlohmann::json::sax_parse(ByteIterator(stream), ByteIterator(), &handler) && !events.is_unfinished) {
-    stream.fail(handler.error.empty() ? "it is not JSON" : handler.error);
-  }
+  Handler handler(events);
+  events.is_unfinished = !read_json(stream, handler, [&handler] { return handler.may_be_cut(); });
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");
   if (handler.is_no_trace) stream.fail("it is JSON, but no trace: it has no events");
