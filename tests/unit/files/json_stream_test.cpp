@@ -147,13 +147,12 @@ TEST_CASE("the same tokens as another parser finds, and an error where it finds 
     std::string error;
     try {
       ByteStream stream(file);
-      CHECK(read_json(stream, found, [] { return false; }));
+      const bool is_whole = read_json(stream, found, [] { return false; });
+      CHECK(is_whole);
     } catch (const Error& e) {
       error = e.what();
     }
     CAPTURE(seed);
-    CAPTURE(error);
-    CAPTURE(expected.error);
     // A number without a double is a number.
     if (expected.error.find("number overflow") != std::string::npos) continue;
     CHECK(error.empty() == is_right);

@@ -253,7 +253,7 @@ TEST_CASE("the summary of many processes begins with the slowest, and with those
   };
   CHECK(row_of("Steps", kSlow));
   CHECK(row_of("Processes", kKilled));
-  CHECK(text.find("of 40 processes the median steps take 1.2") != text.npos);
+  CHECK(text.find("of 40 processes the median steps take 1.19") != text.npos);
   CHECK(text.find("they ended: 39 clean, 1 killed or replaced") != text.npos);
   CHECK(text.find("35 more processes") != text.npos);
 }
