@@ -17,11 +17,11 @@
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
 #include "inject/imports.h"
-#include "inject/late/attach.h"
 #include "inject/late/late_memory.h"
 #include "inject/late/replaced.h"
 #include "inject/method_table.h"
 #include "inject/preload.h"
+#include "inject/program_functions.h"
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
 #include "inject/seccomp_entry.h"
@@ -33,6 +33,7 @@
 #include "tracer/sampler/sampler.h"
 #include "tracer/session.h"
 #include "tracer/torch/operators.h"
+#include "tracer/window_thread.h"
 
 namespace torchprof::inject {
 namespace {
@@ -244,10 +245,12 @@ NoArgs g_fork = nullptr, g_forkpty = nullptr;
 FastArgs g_fork_exec = nullptr;
 Object* fork_between(Object* self, Object* none) {
   const sampler::Forking forking;
+  const window::Resting resting;
   return g_fork(self, none);
 }
 Object* forkpty_between(Object* self, Object* none) {
   const sampler::Forking forking;
+  const window::Resting resting;
   return g_forkpty(self, none);
 }
 Object* fork_exec_between(Object* self, Object* const* args, python::Size count) {
@@ -257,7 +260,6 @@ Object* fork_exec_between(Object* self, Object* const* args, python::Size count)
 
 // Whenever a module is there that was not.
 void watch_forks() noexcept {
-  if (sample_rate(session::config()) == 0) return;
   put_behind(module_named("posix"), "fork", python::kMethNoArgs, &fork_between, g_fork);
   put_behind(module_named("posix"), "forkpty", python::kMethNoArgs, &forkpty_between, g_forkpty);
   put_behind(module_named("_posixsubprocess"), "fork_exec", python::kMethFastCall, &fork_exec_between, g_fork_exec);
@@ -444,9 +446,6 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
   };
   static Slot slots312[] = {{3, 2}, {}};
   static Slot slots313[] = {{3, 2}, {4, 1}, {}};
-  static torchprof::python::MethodDef methods[] = {
-      {"attach", reinterpret_cast<void*>(torchprof::inject::attach_from_python), torchprof::python::kMethO, nullptr},
-      {}};
   // PyModuleDef, stable ABI: {PyModuleDef_Base {PyObject, m_init, m_index, m_copy}, m_name, m_doc, m_size, m_methods,
   // m_slots, m_traverse, m_clear, m_free}
   static struct {
@@ -466,7 +465,7 @@ extern "C" torchprof::python::Object* PyInit__torchprof() {
   torchprof::inject::enter();
   torchprof::inject::enter_other();
   const int minor = torchprof::python::api().minor;
-  definition.methods = methods;
+  definition.methods = torchprof::inject::program_functions();
   definition.slots = minor >= 13 ? slots313 : minor == 12 ? slots312 : nullptr;
   return init ? init(&definition) : nullptr;
 }

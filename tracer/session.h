@@ -79,6 +79,9 @@ bool holds_file() noexcept;
 inline Ticks now() noexcept { return clock::now(detail::g_clock); }
 inline ClockSource clock_source() noexcept { return detail::g_clock; }
 
+// Whether anything is recorded just now. Relaxed: who goes on takes a buffer, which pairs with what it has to.
+inline bool is_live() noexcept { return detail::g_live.load(std::memory_order_relaxed) != 0; }
+
 // The calling thread's buffer; nullptr where nothing is recorded.
 inline ThreadBuffer* current_buffer() noexcept {
   // Pairs with the releases in arm() and resume(): the recorder is made, and the window has its number.

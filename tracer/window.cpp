@@ -3,7 +3,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -15,6 +14,7 @@
 #include "tracer/control_reader.h"
 #include "tracer/plan/asked_windows.h"
 #include "tracer/plan/step_borders.h"
+#include "tracer/plan/step_mark.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/seal.h"
 #include "tracer/processor_time.h"
@@ -35,7 +35,6 @@ constinit bool g_sees_ranges = false;
 namespace {
 
 using SpecKind = WindowSpec::Kind;
-constexpr std::string_view kProfilerStep = "ProfilerStep#";
 constexpr std::string_view kOptimizerStep = "Optimizer.step#";
 constexpr std::string_view kOptimizer = "Optimizer.";  // step() and zero_grad(), torch/optim/optimizer.py
 constexpr uint32_t kMostWindows = 60'000;              // their numbers fit into a chunk's header
@@ -45,20 +44,12 @@ void at_step(uint64_t step, const WindowBorders::Border& border) noexcept;
 void step_was_at(uint64_t step, const WindowBorders::Border& border) noexcept;
 constinit StepBorders g_steps{at_step, step_was_at};  // likewise under the lock
 
-constinit Source g_sources[kMostSources] = {};
-size_t g_source_count = 0;
+constinit Sources g_sources{};
 constinit Interpreter g_interpreter = {{[]() noexcept {}, []() noexcept {}},
                                        []() noexcept { return false; },
                                        []() noexcept { return ObjectId{}; },
                                        []() noexcept { return false; },
                                        []() noexcept {}};
-
-void open_sources() noexcept {
-  for (size_t i = 0; i < g_source_count; ++i) g_sources[i].opened();
-}
-void close_sources() noexcept {
-  for (size_t i = g_source_count; i-- > 0;) g_sources[i].closed();
-}
 
 void pass(WindowBorders::Border border) noexcept;
 
@@ -133,8 +124,11 @@ void window_after_fork() noexcept {
 }
 
 void leave() noexcept {
-  close_sources();
+  g_sources.close();
   g_interpreter.source.closed();
+}
+void leave_parents_window() noexcept {
+  if (std::exchange(g_state.must_leave, false)) leave();
 }
 
 // False: it is open, or nothing can be recorded any more.
@@ -143,8 +137,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   if (is_open() || seal::is_sealed()) return false;
   if (const auto state = session::state(); state != session::State::kArmed && state != session::State::kCapturing)
     return false;
-  if (s.must_leave) leave();
-  s.must_leave = false;
+  leave_parents_window();
   const uint32_t number = window::number();
   if (number >= kMostWindows && s.spec.kind == SpecKind::kAuto) {
     if (!std::exchange(s.is_used_up, true))
@@ -162,7 +155,7 @@ bool open(uint64_t step, WindowReason reason = WindowReason::kNone) noexcept {
   // Before anything that waits for the interpreter's lock.
   if (s.is_our_thread) g_interpreter.state_stacks();
   session::resume(s.spec.kind == SpecKind::kAuto ? static_cast<uint16_t>(number + 1) : 1);
-  open_sources();
+  g_sources.open();
   g_interpreter.source.opened();
   return true;
 }
@@ -175,7 +168,7 @@ void close_window() noexcept {
   const Ticks end = session::now();
   if (session::clock_source() != clock::kNoClock) s.closed_at = clock::read_ns(CLOCK_MONOTONIC);
   session::pause();
-  close_sources();
+  g_sources.close();
   session::define_window({number(), s.step, s.begin, end, s.reason});
   g_interpreter.source.closed();
 }
@@ -257,13 +250,14 @@ void state_stacks_of_long_step() noexcept {
 }
 
 // With the lock. False: not now.
-bool set_now(bool opens) noexcept {
+bool set_now(bool opens, bool at_once) noexcept {
   State& s = g_state;
   const bool is_auto = s.spec.kind == SpecKind::kAuto;
   const int64_t now = clock::read_ns(CLOCK_MONOTONIC);
   if (opens && (is_auto || s.spec.kind == SpecKind::kManual)) s.asked.start(now);
   const bool is_shown = is_auto ? auto_window::shows() : is_open();
-  if (opens && !is_shown && s.asked.start_waits(now, s.last_border, kLongForAStep * s.last_lasted)) return false;
+  if (opens && !is_shown && !at_once && s.asked.start_waits(now, s.last_border, kLongForAStep * s.last_lasted))
+    return false;
   if (!opens) s.asked.stop(g_steps.current());
   if (is_auto) {
     s.asked.forget_start();  // the plan ends it
@@ -284,9 +278,8 @@ bool set(bool opens) noexcept {
     const Change change;
     if (!change) return false;
     const OurThread ours;
-    if (g_state.must_leave) leave();
-    g_state.must_leave = false;
-    is_done = set_now(opens);
+    leave_parents_window();
+    is_done = set_now(opens, false);
   }
   if (g_state.borders.has_any()) pass_borders();
   return is_done;
@@ -318,8 +311,7 @@ int tick() noexcept {
     if (g_state.must_leave && elapsed() < kSettled) return static_cast<int>(kSettled / 1'000'000);
     const OurThread ours;
     state_stacks_of_long_step();
-    if (g_state.must_leave) leave();
-    g_state.must_leave = false;
+    leave_parents_window();
     sleep = auto_window::tick();
   }
   if (g_state.borders.has_any()) pass_borders();
@@ -360,30 +352,15 @@ void needs_thread() noexcept {
     warn_once(Cause::kThread, "no thread could be started: -w auto opens windows at steps alone");
 }
 
-// "ProfilerStep#12"
-bool is_mark(std::string_view name, uint64_t& step) noexcept {
-  if (!name.starts_with(kProfilerStep)) return false;
-  name.remove_prefix(kProfilerStep.size());
-  return std::from_chars(name.data(), name.data() + name.size(), step).ec == std::errc{};
-}
-
 // Whether all records of the window before are in.
-bool is_settled() noexcept {
-  const int64_t since = clock::read_ns(CLOCK_MONOTONIC) - g_state.closed_at;
-  for (size_t i = 0; i < g_source_count; ++i)
-    if (g_sources[i].settles_after && since < g_sources[i].settles_after()) return false;
-  return true;
-}
+bool is_settled() noexcept { return clock::read_ns(CLOCK_MONOTONIC) - g_state.closed_at >= g_sources.settles_after(); }
 
 constexpr Shutter kShutter = {
     [](uint64_t step, WindowReason reason) noexcept { return is_settled() && open(step, reason); },
     close_window,
     []() noexcept { return is_open(); },
     []() noexcept { return window::number(); },
-    []() noexcept {
-      return std::any_of(g_sources, g_sources + g_source_count,
-                         [](const Source& source) { return source.settles_after && source.settles_after() > 0; });
-    },
+    []() noexcept { return g_sources.settles_after() > 0; },
     needs_thread,
     wake_thread};
 
@@ -441,11 +418,27 @@ bool leave_process() noexcept {
   return true;
 }
 
+Set set_at_once(bool opens) noexcept {
+  const SpecKind kind = g_state.spec.kind;
+  if (kind == SpecKind::kAll) return Set::kSame;
+  if (kind != SpecKind::kManual && kind != SpecKind::kAuto) return Set::kRefused;
+  Set done = Set::kBusy;
+  {
+    const Change change;
+    if (!change || g_interpreter.is_starting()) return Set::kBusy;
+    leave_parents_window();
+    if ((kind == SpecKind::kAuto ? auto_window::shows() : is_open()) == opens)
+      done = Set::kSame;
+    else if (set_now(opens, true))
+      done = is_open() == opens ? Set::kDone : Set::kRefused;
+  }
+  if (g_state.borders.has_any()) pass_borders();
+  return done;
+}
+
 bool open_door() noexcept { return start_thread(g_state.spec, session::config().window, kDoor); }
 
-void add_source(const Source& source) noexcept {
-  if (g_source_count < kMostSources) g_sources[g_source_count++] = source;
-}
+void add_source(const Source& source) noexcept { g_sources.add(source); }
 
 void set_interpreter(const Interpreter& interpreter) noexcept { g_interpreter = interpreter; }
 

@@ -77,6 +77,11 @@ void start(const Config& config) noexcept;
 // Before session::disarm(), on the thread of ours: closes the window, and no border opens one until start(). False: a
 // thread changes the window just now.
 bool leave_process() noexcept;
+// What `start` and `stop` of `torchprof ctl` do, at once and on a thread of the program, which may hold the GIL. kSame:
+// it was so before. kBusy: not now, try again. kRefused: the window is one that is not opened by hand, or nothing can
+// be recorded any more.
+enum class Set : uint8_t { kDone, kSame, kBusy, kRefused };
+Set set_at_once(bool opens) noexcept;
 // The thread of ours runs in any case: somebody who attached commands it. False: it cannot be started.
 bool open_door() noexcept;
 // There may be something to record in this process: opens its spool, so that the run knows of it, and the door of

@@ -3,7 +3,9 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 
 #include "tracer/config/window_spec.h"
@@ -11,12 +13,38 @@
 #include "tracer/plan/window_borders.h"
 #include "tracer/spool/clock.h"
 #include "tracer/spool/record.h"
+#include "tracer/window.h"
 
 namespace torchprof::window {
 
 // How long a step lasts until the stacks are stated: sooner where it is long for a step.
 constexpr int64_t kFirstStacks = 10'000'000'000, kEarliestStacks = 2'000'000'000;
 constexpr int64_t kLongForAStep = 8;  // times the step before it
+
+// In the order in which they were added.
+class Sources {
+ public:
+  void add(const Source& source) noexcept {
+    if (count_ < kMostSources) sources_[count_++] = source;
+  }
+  void open() const noexcept {
+    for (size_t i = 0; i < count_; ++i) sources_[i].opened();
+  }
+  void close() const noexcept {
+    for (size_t i = count_; i-- > 0;) sources_[i].closed();
+  }
+  // For how many ns after close() records of the window may still come.
+  int64_t settles_after() const noexcept {
+    int64_t most = 0;
+    for (size_t i = 0; i < count_; ++i)
+      if (sources_[i].settles_after) most = std::max(most, sources_[i].settles_after());
+    return most;
+  }
+
+ private:
+  Source sources_[kMostSources] = {};
+  size_t count_ = 0;
+};
 
 struct State {
   WindowSpec spec;

@@ -4,9 +4,11 @@
 #include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <climits>
 #include <csignal>
@@ -42,6 +44,9 @@ struct Shared {
   struct sigaction before {};
 };
 Shared g_shared;
+
+enum class Leaving : uint8_t { kNot, kAsked, kDone, kRefused };
+constinit std::atomic<Leaving> g_leaving{Leaving::kNot};  // leave_and_wait()
 
 void run() noexcept;
 void wake_up() noexcept {
@@ -144,6 +149,20 @@ void close_door() noexcept {
   if (s.signal != 0 && sigaction(s.signal, nullptr, &now) == 0 && now.sa_handler == on_signal)
     sigaction(s.signal, &s.before, nullptr);
   s.door = nullptr;
+  // Pairs with the load in leave_and_wait(): everything is as it was.
+  g_leaving.store(Leaving::kDone, std::memory_order_release);
+}
+
+// True: the thread has to end.
+bool leave_if_asked() noexcept {
+  // Relaxed: what was asked for publishes nothing, and what came of it is published below.
+  if (g_leaving.load(std::memory_order_relaxed) != Leaving::kAsked) return false;
+  if (!g_shared.leave || !g_shared.leave()) {
+    g_leaving.store(Leaving::kRefused, std::memory_order_relaxed);
+    return false;
+  }
+  close_door();
+  return true;
 }
 
 void serve(int client) noexcept {
@@ -171,6 +190,7 @@ void serve(int client) noexcept {
 
 void run() noexcept {
   while (!g_thread.must_end()) {
+    if (leave_if_asked()) return;
     const SpecKind kind = g_shared.spec->kind;
     int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
     if (is_by_hand()) {
@@ -243,7 +263,31 @@ bool start_thread(const WindowSpec& spec, const char* name, const Door& door) no
   return true;
 }
 
+Resting::Resting() noexcept : pid_(getpid()), has_ended_(g_shared.door && g_thread.end()) {}
+
+// A child has started its own (thread_after_fork).
+Resting::~Resting() {
+  const KeepErrno keep;
+  if (has_ended_ && getpid() == pid_ && g_shared.door) g_thread.start();
+}
+
 void when_told_to_leave(bool (*leave)() noexcept) noexcept { g_shared.leave = leave; }
+
+bool leave_and_wait() noexcept {
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000};
+  constexpr int kMostPauses = 100'000;  // each takes some 100 us
+  const KeepErrno keep;
+  if (seal::is_sealed() || !g_shared.door) return false;
+  g_leaving.store(Leaving::kAsked, std::memory_order_relaxed);  // publishes nothing
+  wake_up();
+  for (int i = 0; i < kMostPauses; ++i) {
+    // Pairs with the release in close_door().
+    const Leaving now = g_leaving.load(std::memory_order_acquire);
+    if (now != Leaving::kAsked) return now == Leaving::kDone;
+    nanosleep(&kPause, nullptr);
+  }
+  return false;
+}
 
 void wake_thread() noexcept {
   const KeepErrno keep;

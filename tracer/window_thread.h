@@ -49,9 +49,27 @@ void follow_forks() noexcept;
 // are. False: no thread could be started.
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
+// os.fork() is being called on this thread, with the GIL held: from 3.12 on Python warns where the process then has
+// more than one thread. Ours ends before, and starts again when os.fork() has returned.
+class Resting {
+ public:
+  Resting() noexcept;
+  ~Resting();
+  Resting(const Resting&) = delete;
+  Resting& operator=(const Resting&) = delete;
+
+ private:
+  const int pid_;
+  const bool has_ended_;
+};
+
 // What `detach` does, on the thread; false: not now. Without it the command is refused. The thread then ends, its
 // descriptors are closed, and start_thread() may be called again.
 void when_told_to_leave(bool (*leave)() noexcept) noexcept;
+
+// The same as the command `detach`, for a thread of the program, which must not hold the GIL: our thread waits for it.
+// Seconds at most. False: it has not left.
+bool leave_and_wait() noexcept;
 
 // The thread calls tick() at once. Any thread, in the midst of an event; nothing where it does not run.
 void wake_thread() noexcept;

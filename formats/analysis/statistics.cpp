@@ -213,10 +213,11 @@ Collector::Named& Collector::named(bool is_operator, uint32_t name) {
 
 namespace {
 
-// "torch/profiler/profiler.py(811): step", as tracer/python/code.cpp knows it.
+// "torch/profiler/profiler.py(811): step" or "torchprof/_profile.py(148): step", as tracer/python/code.cpp knows them.
 bool is_profiler_call(std::string_view text) {
-  constexpr std::string_view kFile = "torch/profiler/profiler.py(", kName = "): step";
-  return text.ends_with(kName) && text.find(kFile) != text.npos;
+  constexpr std::string_view kFile = "torch/profiler/profiler.py(", kOwnFile = "torchprof/_profile.py(",
+                             kName = "): step";
+  return text.ends_with(kName) && (text.find(kFile) != text.npos || text.find(kOwnFile) != text.npos);
 }
 
 }  // namespace

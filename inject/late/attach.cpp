@@ -69,15 +69,13 @@ bool detach() noexcept {
 
 const char* arm_with(const char* settings, ErrorText& error) noexcept {
   static Config config;
-  config = Config{};
   char output[PATH_MAX];
   if (seal::is_sealed()) return "the program is in a seccomp that kills it for system calls";
   if (!session::can_arm())
     return session::state() == session::State::kOff
                ? "the records of an earlier attach were lost, which later ones build on"
                : "it is being recorded already";
-  if (!from_text(config, settings, error) || !resolve_output(config, output, error)) return error.text;
-  if (strcmp(config.window, "auto") == 0) return "its window cannot be auto";
+  if (!read_settings(settings, config, output, error)) return error.text;
   arm_session(config, output);
   if (!session::open_spool()) {
     window::leave_process();
@@ -93,22 +91,25 @@ const char* arm_with(const char* settings, ErrorText& error) noexcept {
   return window::open_door() ? nullptr : "no thread could be started";
 }
 
-void attach(const char* settings) noexcept {
+// False: it was passed over.
+bool attach(const char* settings) noexcept {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   const KeepErrno keep;
   char* rest = nullptr;
-  const uint64_t serial = strtoull(settings, &rest, 10);
-  if (pthread_mutex_trylock(&lock) != 0) return;  // the other one answers
+  uint64_t serial = strtoull(settings, &rest, 10);
+  if (pthread_mutex_trylock(&lock) != 0) return false;  // the other one answers
   static uint64_t last = 0;
+  if (*settings == '\n') serial = last + 1;
   if (serial <= last || serial <= __atomic_load_n(&torchprof_answer.cancelled, __ATOMIC_RELAXED)) {
     pthread_mutex_unlock(&lock);
-    return;
+    return false;
   }
   last = serial;
   const char* const lines = keep_lines();
   ErrorText error;
   answer(serial, arm_with(rest, error), lines);
   pthread_mutex_unlock(&lock);
+  return true;
 }
 
 // ---- without the GIL ------------------------------------------------------------------------------------------------
@@ -174,14 +175,14 @@ constinit OwnThread g_arming("torchprof", arm_in_thread, []() noexcept {});
 
 }  // namespace
 
-python::Object* attach_from_python(python::Object*, python::Object* settings) {
-  const auto text_of = find<const char* (*)(python::Object*)>("PyBytes_AsString");
-  const char* const text = text_of ? text_of(settings) : nullptr;
-  if (!text) return nullptr;
-  attach(text);
-  auto* const none = static_cast<python::Object*>(python::symbol("_Py_NoneStruct"));
-  if (const auto incref = find<void (*)(python::Object*)>("Py_IncRef")) incref(none);
-  return none;
+const char* attach_from_program(const char* settings) noexcept {
+  return attach(settings) ? torchprof_answer.text : nullptr;
+}
+
+bool read_settings(const char* text, Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept {
+  config = Config{};
+  if (!from_text(config, text, error) || !resolve_output(config, output, error)) return false;
+  return strcmp(config.window, "auto") != 0 || refuse(error, "its window cannot be auto");
 }
 
 }  // namespace torchprof::inject

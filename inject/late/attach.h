@@ -8,12 +8,18 @@
 // What cannot be had late is noted as a source of the trace that is off.
 #pragma once
 
+#include <climits>
+
+#include "tracer/config/config.h"
 #include "tracer/python/abi.h"
 
 namespace torchprof::inject {
 
-// _torchprof.attach(settings: bytes) -> None: torchprof_attach(), for a script that runs in the program.
-python::Object* attach_from_python(python::Object* module, python::Object* settings);
+// torchprof_attach(), for what runs in the program itself. Returns the answer's text; nullptr: it was passed over.
+const char* attach_from_program(const char* settings) noexcept;
+// The settings as attaching takes them, lines "TORCHPROF_xyz=VALUE", and the run directory that they name. False:
+// `error` says what is wrong.
+bool read_settings(const char* text, Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept;
 
 }  // namespace torchprof::inject
 
@@ -28,8 +34,8 @@ struct TorchprofAnswer {
 extern __attribute__((visibility("default"))) TorchprofAnswer torchprof_answer;
 
 // `settings`: a line with the serial number of the request, in decimal, then lines "TORCHPROF_xyz=VALUE". Numbers grow;
-// a request that comes twice, or after a later one, is passed over. With the GIL held, while Python runs a function on
-// the calling thread. The answer is there when it returns.
+// a request that comes twice, or after a later one, is passed over. Without a number it has the next one. With the GIL
+// held, while Python runs a function on the calling thread. The answer is there when it returns.
 __attribute__((visibility("default"))) void torchprof_attach(const char* settings);
 // The same on any thread that could call malloc(): a thread of ours takes the GIL for it, however long that takes.
 __attribute__((visibility("default"))) void torchprof_attach_soon(const char* settings);

@@ -149,6 +149,13 @@ bool is_own_script(Object* code, std::string_view file, std::string_view name) n
   return first && std::string_view(first) == kOwnFunction;
 }
 
+// Of the package that records a part of the program for it (packaging/python/).
+constexpr std::string_view kOwnProfilerFile = "/torchprof/_profile.py";
+bool is_own_package(std::string_view file) noexcept {
+  return ends_with(file, kOwnProfilerFile) || ends_with(file, "/torchprof/_annotations.py") ||
+         ends_with(file, "/torchprof/_library.py");
+}
+
 constexpr std::string_view kProfilerFile = "torch/profiler/profiler.py";  // 1.13 to 2.14
 
 FunctionKind kind_of(Object* code, std::string_view file, std::string_view name) noexcept {
@@ -162,7 +169,8 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
   if (name == "_find_and_load" && file == "<frozen importlib._bootstrap>")
     return g_imports_in_brief ? FunctionKind::kImport : FunctionKind::kFunction;
   if (is_compiler(file, name)) return g_imports_in_brief ? FunctionKind::kCompile : FunctionKind::kFunction;
-  if (name == "step" && ends_with(file, kProfilerFile)) return FunctionKind::kProfilerStep;
+  if (name == "step" && (ends_with(file, kProfilerFile) || ends_with(file, kOwnProfilerFile)))
+    return FunctionKind::kProfilerStep;
   if (ends_with(file, "/threading.py") && (name == "_bootstrap_inner" || (name == "name" && is_setter(code))))
     return FunctionKind::kThread;
   if (ends_with(file, "torch/distributed/distributed_c10d.py") &&
@@ -174,7 +182,7 @@ FunctionKind kind_of(Object* code, std::string_view file, std::string_view name)
       (ends_with(file, "torch/utils/data/_utils/worker.py") && name == "_worker_loop") ||
       (ends_with(file, "torch/utils/data/dataloader.py") && name == "create_fetcher") || is_about_children(file, name))
     return FunctionKind::kWorker;
-  if (file == kOwnFile || is_own_script(code, file, name)) return FunctionKind::kOurs;
+  if (file == kOwnFile || is_own_package(file) || is_own_script(code, file, name)) return FunctionKind::kOurs;
   return FunctionKind::kFunction;
 }
 
@@ -353,7 +361,8 @@ Function detail::seen_function_slow(Object* code) noexcept {
 bool is_of_profiler(Object* code) noexcept {
   const KeepError keep;
   const Ref file_object(api().get_attr(code, "co_filename"));
-  return ends_with(Text(file_object.get()).view(), kProfilerFile);
+  const Text file(file_object.get());
+  return ends_with(file.view(), kProfilerFile) || ends_with(file.view(), kOwnProfilerFile);
 }
 
 FunctionId define_compilation(Object* code) noexcept {

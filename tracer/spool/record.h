@@ -253,14 +253,14 @@ enum class FunctionKind : uint8_t {
   kFunction = 0,
   kModuleCall = 1,
   kOptimizerStep = 2,
-  kProfilerStep = 3,  // torch.profiler.profile.step
+  kProfilerStep = 3,  // torch.profiler.profile.step, torchprof.profile.step
   kThread = 4,        // of threading's, names a thread; the reader treats it as any function
   kProcessGroup = 5,  // of torch.distributed, makes a process group; likewise
   kWorker = 6,        // tells a process its role in multiprocessing or DataLoader, or how a child ended; likewise
   kScript = 7,        // of TorchScript; in native stacks alone
   kImport = 8,        // no function: the import of the module `name`, whose file is `file` (python/imports.h)
   kCompile = 9,       // of torch's compiler, compiles a frame or a graph; the reader treats it as any function
-  kOurs = 10,         // by which torchprof was attached; never in a spool
+  kOurs = 10,         // of the package torchprof, or by which it was attached; never in a spool
 };
 
 struct FunctionDef {  // a Python code object; may come again for the same id: the later one holds
