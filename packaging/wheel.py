@@ -44,13 +44,14 @@ def contents(tree, architecture):
             files[data + "scripts/" + name[len("bin/"):]] = entry
         elif not name.startswith(LEFT_OUT):
             files[data + "data/" + name] = entry
-    for source in sorted((archive.ROOT / "packaging" / "python").glob("*.py")):
+    for source in sorted(p for p in (archive.ROOT / "packaging" / "python").iterdir() if p.suffix in (".py", ".typed")):
         files["torchprof/" + source.name] = (source.read_bytes(), False)
     readme = (archive.ROOT / "README.md").read_text()
     documents = tree / "share" / "doc" / "torchprof"
     files[info + "METADATA"] = ((METADATA.format(version=version, summary=archive.SUMMARY) + readme).encode(), False)
     files[info + "WHEEL"] = (("Wheel-Version: 1.0\nGenerator: torchprof\nRoot-Is-Purelib: false\nTag: %s%s\n"
                               % (TAG, archive.MACHINES[architecture])).encode(), False)
+    files[info + "entry_points.txt"] = (b"[pytest11]\ntorchprof = torchprof.pytest_plugin\n", False)
     for name in "LICENSE", "NOTICE":
         files[info + "licenses/" + name] = ((documents / name).read_bytes(), False)
     files[info + "sboms/torchprof.spdx.json"] = ((documents / "sbom.spdx.json").read_bytes(), False)

@@ -15,7 +15,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
 
     program    the program behaves as without us, however odd it is and whatever it runs out of: coexistence crash
                ends foreign late_library lifecycle limits manners no_room old_kernel other_roots
-               seccomp
+               python_module seccomp
     processes  all processes that the command starts are traced and told apart, on one clock: clocks distributed
                endings hosts interpreters torchrun tree workers
     python     Python calls, imports, lines, waits, stacks and collections: gc imports program_lines python python_lines

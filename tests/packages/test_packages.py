@@ -37,6 +37,8 @@ def test_the_wheel_is_as_its_specification_says(dist, machine):
             assert digest == "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode() and int(size) == len(data)
         assert not [n for n in names if n.endswith(".pth")]
         assert {n.partition("/")[0] for n in names} == {"torchprof", info, info.replace(".dist-info", ".data")}
+        assert {"torchprof/py.typed", "torchprof/_profile.py", "torchprof/pytest_plugin.py"} <= set(names)
+        assert archive.read(info + "/entry_points.txt") == b"[pytest11]\ntorchprof = torchprof.pytest_plugin\n"
         metadata = archive.read(info + "/METADATA").decode()
         assert "Requires-Dist" not in metadata
         version = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
@@ -63,6 +65,10 @@ def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
         done = subprocess.run([*command, "run", "-o", run, place / "bin" / "python", "-c", "import json; print(json.dumps([1]))"],
                               capture_output=True, text=True)
         assert done.returncode == 0 and done.stdout == "[1]\n" and (run / "trace.json.gz").exists(), done.stderr
+    script = ("import torchprof\nwith torchprof.profile('alone') as p:\n    with torchprof.annotate('range'): pass\n"
+              "print([row['name'] for row in p.table('ops')])")
+    done = subprocess.run([place / "bin" / "python", "-c", script], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "['range']\n", "")
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
     subprocess.run([*pip, "uninstall", "-y", "torchprof"], check=True)
     assert files() == before
