@@ -7,6 +7,6 @@ extern "C" {
 
 // The library as an extension module: sitecustomize.py loads it in a process that LD_PRELOAD did not reach. Starts
 // capture if the environment asks for it and it has not been started before. With the GIL held. What the module itself
-// has: program_functions.h.
+// has: program/functions.h.
 __attribute__((visibility("default"))) torchprof::python::Object* PyInit__torchprof();
 }

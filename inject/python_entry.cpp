@@ -21,7 +21,7 @@
 #include "inject/late/replaced.h"
 #include "inject/method_table.h"
 #include "inject/preload.h"
-#include "inject/program_functions.h"
+#include "inject/program/functions.h"
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
 #include "inject/seccomp_entry.h"

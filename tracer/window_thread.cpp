@@ -48,6 +48,9 @@ Shared g_shared;
 enum class Leaving : uint8_t { kNot, kAsked, kDone, kRefused };
 constinit std::atomic<Leaving> g_leaving{Leaving::kNot};  // leave_and_wait()
 
+// Our thread has nothing to do. Otherwise it may wait for the GIL.
+constinit std::atomic<bool> g_waits{false};
+
 void run() noexcept;
 void wake_up() noexcept {
   const uint64_t even = 2;  // an even number means that no signal has come
@@ -201,7 +204,10 @@ void run() noexcept {
       if (const int before = std::exchange(g_shared.socket, open_door_socket()); before >= 0) close(before);
     }
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
-    if (poll(ready, 2, timeout) <= 0) continue;
+    g_waits.store(true, std::memory_order_relaxed);  // publishes nothing
+    const int count = poll(ready, 2, timeout);
+    g_waits.store(false, std::memory_order_relaxed);
+    if (count <= 0) continue;
     // The program has closed what it does not know; poll() would come back at once for ever.
     if (ready[0].revents & POLLNVAL) g_shared.wake = -1;
     if (ready[1].revents & POLLNVAL) g_shared.socket = -1;
@@ -263,7 +269,9 @@ bool start_thread(const WindowSpec& spec, const char* name, const Door& door) no
   return true;
 }
 
-Resting::Resting() noexcept : pid_(getpid()), has_ended_(g_shared.door && g_thread.end()) {}
+// Relaxed: whoever has the GIL must not wait for who wants it, but nothing is published.
+Resting::Resting() noexcept
+    : pid_(getpid()), has_ended_(g_shared.door && g_waits.load(std::memory_order_relaxed) && g_thread.end()) {}
 
 // A child has started its own (thread_after_fork).
 Resting::~Resting() {

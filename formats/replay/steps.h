@@ -35,8 +35,8 @@ class StepTimes {
   void add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by);
   // The mark that was added last had not ended when the recording did.
   void cut_last() { marks_.back().is_cut = true; }
-  // A call of torch.profiler.profile.step(), or of torchprof's. Where calls are recorded (`has_calls`), a mark that ends
-  // in one is a step, and of a program without such calls all marks are: it makes them itself.
+  // A call of torch.profiler.profile.step(), or of ours. Where calls are recorded (`has_calls`), a mark that ends in
+  // one is a step, and of a program without such calls all marks are: it makes them itself.
   void add_profiler_call(int64_t begin, int64_t end) { profiler_calls_.push_back({begin, end, 0}); }
   bool has_calls = false;
   // For a file without marks, as torch.profiler writes it without a schedule: the ends of optimizers' steps. Python

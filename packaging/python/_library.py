@@ -18,7 +18,7 @@ Setting = Union[bool, int, float, str, Sequence[str], None]
 
 
 class Native(Protocol):
-    """inject/program_functions.h"""
+    """inject/program/functions.h"""
 
     def attach(self, settings: bytes, /) -> Optional[str]: ...
     def check(self, settings: bytes, /) -> str: ...

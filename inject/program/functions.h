@@ -6,11 +6,11 @@
 //     recorded() -> str | None                the run directory of this process; None: it is not recorded
 //     leave() -> bool                         ends what attach() has begun. Waits without the GIL
 //     set_window(opens: bool) -> str          "done", "same" (it was so), "busy" (try again), or why it cannot be
-//     begin(name: str) -> int                 an annotation begins (tracer/python/annotations.h); its key, 0: nobody
+//     begin(name: str) -> int                 an annotation begins (inject/program/annotations.h); its key, 0: nobody
 //                                             listens
 //     end(name: str, key: int) -> None
 //     mark(name: str) -> None
-//     annotate(decorate) -> function | None   program_annotations.h
+//     annotate(decorate) -> function | None   annotate.h
 //
 // All with the GIL held. Nothing is raised but ValueError by check() and TypeError for arguments of another type.
 #pragma once

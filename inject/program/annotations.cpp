@@ -1,11 +1,11 @@
-#include "tracer/python/annotations.h"
+#include "inject/program/annotations.h"
 
 #include <atomic>
 
 #include "tracer/python/calls.h"
 #include "tracer/python/site.h"
 
-namespace torchprof::python::annotations {
+namespace torchprof::inject::annotations {
 namespace {
 
 // torch's handles count from 1, and never come so far; as a number in JSON it is exact.
@@ -42,9 +42,9 @@ void put_end(ThreadBuffer& buffer, uint64_t key, Ticks time) noexcept {
 
 // The name, once all is recorded that comes before it.
 StringId prepare(ThreadBuffer& buffer, const char* name) noexcept {
-  cover_this_thread();
+  python::cover_this_thread();
   const StringId id = session::intern_from(buffer, name);
-  put_line(buffer);
+  python::put_line(buffer);
   return id;
 }
 
@@ -77,4 +77,4 @@ void mark(const char* name) noexcept {
   window::annotation_ended(name, key);
 }
 
-}  // namespace torchprof::python::annotations
+}  // namespace torchprof::inject::annotations

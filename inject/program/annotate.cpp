@@ -1,4 +1,4 @@
-#include "inject/program_annotations.h"
+#include "inject/program/annotate.h"
 
 #include <pthread.h>
 
@@ -8,8 +8,8 @@
 #include <iterator>
 #include <utility>
 
+#include "inject/program/annotations.h"
 #include "tracer/process/diag.h"
-#include "tracer/python/annotations.h"
 
 namespace torchprof::inject {
 namespace of_annotations {
@@ -19,7 +19,6 @@ using python::api;
 using python::MethodDef;
 using python::Object;
 using python::Size;
-namespace annotations = python::annotations;
 
 struct Annotation {
   uintptr_t header[2];  // PyObject of a plain build

@@ -1,14 +1,14 @@
-#include "inject/program_functions.h"
+#include "inject/program/functions.h"
 
 #include <climits>
 #include <cstdio>
 #include <cstring>
 
 #include "inject/late/attach.h"
-#include "inject/program_annotations.h"
+#include "inject/program/annotate.h"
+#include "inject/program/annotations.h"
 #include "tracer/config/config.h"
 #include "tracer/process/diag.h"
-#include "tracer/python/annotations.h"
 #include "tracer/session.h"
 #include "tracer/window.h"
 #include "tracer/window_thread.h"
@@ -20,7 +20,6 @@ namespace {
 using python::MethodDef;
 using python::Object;
 using python::Size;
-namespace annotations = python::annotations;
 
 // By name: where nothing is recorded, api() is not filled.
 template <class F>

@@ -1,4 +1,4 @@
-// Annotations that a program makes without torch (torchprof.annotate, inject/annotations.h): recorded as those of
+// Annotations that a program makes without torch (torchprof.annotate, annotate.h): recorded as those of
 // torch's record_function are, one OpBegin and one OpEnd with the scope USER_SCOPE, and borders of the window where it
 // looks for them.
 //
@@ -10,7 +10,7 @@
 #include "tracer/session.h"
 #include "tracer/window.h"
 
-namespace torchprof::python::annotations {
+namespace torchprof::inject::annotations {
 
 // Nothing is recorded, and no window waits for an annotation. A nanosecond.
 inline bool is_idle() noexcept { return !session::is_live() && !window::sees_annotations(); }
@@ -22,4 +22,4 @@ void end(const char* name, uint64_t key) noexcept;
 // One that takes no time.
 void mark(const char* name) noexcept;
 
-}  // namespace torchprof::python::annotations
+}  // namespace torchprof::inject::annotations
