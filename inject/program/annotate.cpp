@@ -51,6 +51,17 @@ Object* taken(Object* object) noexcept {
   return object;
 }
 
+// The same of an object that we have made. PyObject.ob_refcnt begins it, in its lowest 32 bits or in all 64 (object.h,
+// 3.10 to 3.15); more than 2^30 references make it immortal, and nobody has as many.
+Object* taken_quickly(Object* object) noexcept {
+  ++*reinterpret_cast<uint64_t*>(object);
+  return object;
+}
+
+// None is immortal since 3.12 (PEP 683).
+bool g_counts_none = true;
+Object* none() noexcept { return g_counts_none ? taken(api().none) : api().none; }
+
 const char* text_of(const Annotation& annotation) noexcept {
   const char* const text = api().utf8(annotation.name, nullptr);
   if (text) return text;
@@ -69,7 +80,7 @@ Object* begin_use(Object* self, Object*) {
     --annotation.use_count;
   }
   annotation.uses[annotation.use_count++] = {key, pthread_self()};
-  return taken(api().none);
+  return none();
 }
 
 // Of this thread the last one; of another only where this one has none.
@@ -89,19 +100,19 @@ Object* end_use(Object* self, Object* const*, Size) {
   const KeepErrno keep;
   Annotation& annotation = *reinterpret_cast<Annotation*>(self);
   if (const uint64_t key = take_use(annotation); key != 0) annotations::end(text_of(annotation), key);
-  return taken(api().none);
+  return none();
 }
 
 bool is_annotation(Object* object) noexcept { return object && python::type_of(object) == g_annotation_type; }
 
 Object* enter_of(Object*, Object* annotation) {
-  return is_annotation(annotation) && !annotations::is_idle() ? begin_use(annotation, nullptr) : taken(api().none);
+  return is_annotation(annotation) && !annotations::is_idle() ? begin_use(annotation, nullptr) : none();
 }
 Object* exit_of(Object*, Object* const* args, Size count) {
-  return count > 0 && is_annotation(args[0]) ? end_use(args[0], nullptr, 0) : taken(api().none);
+  return count > 0 && is_annotation(args[0]) ? end_use(args[0], nullptr, 0) : none();
 }
-Object* enter_nothing(Object*, Object*) { return taken(api().none); }
-Object* exit_nothing(Object*, Object* const*, Size) { return taken(api().none); }
+Object* enter_nothing(Object*, Object*) { return none(); }
+Object* exit_nothing(Object*, Object* const*, Size) { return none(); }
 
 template <class F>
 constexpr MethodDef function(const char* name, F* at, int flags) noexcept {
@@ -115,13 +126,14 @@ constexpr MethodDef function(const char* name, F* at, int flags) noexcept {
 Object* get_enter(Object*, Object* object, Object*) {
   static MethodDef definition = function("__enter__", begin_use, python::kMethNoArgs);
   if (!object) return taken(g_enter_of);
-  return annotations::is_idle() ? taken(g_enter_nothing) : api().function_new(&definition, object, nullptr);
+  return annotations::is_idle() ? taken_quickly(g_enter_nothing) : api().function_new(&definition, object, nullptr);
 }
 Object* get_exit(Object*, Object* object, Object*) {
   static MethodDef definition = function("__exit__", end_use, python::kMethFastCall);
   if (!object) return taken(g_exit_of);
   const bool is_open = reinterpret_cast<Annotation*>(object)->use_count > 0;
-  return annotations::is_idle() && !is_open ? taken(g_exit_nothing) : api().function_new(&definition, object, nullptr);
+  return annotations::is_idle() && !is_open ? taken_quickly(g_exit_nothing)
+                                            : api().function_new(&definition, object, nullptr);
 }
 
 // ---- annotate(name) -------------------------------------------------------------------------------------------------
@@ -160,7 +172,7 @@ Object* annotate(Object*, Object* name) {
   constexpr uintptr_t kObjectBytes = 16;  // what objects are aligned to
   Annotation*& known = g_known[reinterpret_cast<uintptr_t>(name) / kObjectBytes % kKnown];
   if (annotations::is_idle() && known && known->name == name) [[likely]]
-    return taken(reinterpret_cast<Object*>(known));
+    return taken_quickly(reinterpret_cast<Object*>(known));
   return annotate_anew(known, name);
 }
 
@@ -232,6 +244,7 @@ bool has_made(Object* decorate) noexcept {
        {std::pair("__enter__", at_enter.get()), std::pair("__exit__", at_exit.get()), std::pair("__call__", decorate)})
     if (api().set_attr(type.get(), name, value) != 0) return false;
   g_annotation_type = taken(type.get());
+  g_counts_none = api().minor < 12;
   if (api().at_exit) api().at_exit(forget);
   return true;
 }
