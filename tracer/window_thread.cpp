@@ -48,8 +48,8 @@ Shared g_shared;
 enum class Leaving : uint8_t { kNot, kAsked, kDone, kRefused };
 constinit std::atomic<Leaving> g_leaving{Leaving::kNot};  // leave_and_wait()
 
-// Our thread has nothing to do. Otherwise it may wait for the GIL.
-constinit std::atomic<bool> g_waits{false};
+// Our thread may wait for the GIL: who has that must not wait for it. Relaxed: nothing is published.
+constinit std::atomic<bool> g_is_busy{false};
 
 void run() noexcept;
 void wake_up() noexcept {
@@ -160,6 +160,7 @@ void close_door() noexcept {
 bool leave_if_asked() noexcept {
   // Relaxed: what was asked for publishes nothing, and what came of it is published below.
   if (g_leaving.load(std::memory_order_relaxed) != Leaving::kAsked) return false;
+  g_is_busy.store(true, std::memory_order_relaxed);
   if (!g_shared.leave || !g_shared.leave()) {
     g_leaving.store(Leaving::kRefused, std::memory_order_relaxed);
     return false;
@@ -195,6 +196,7 @@ void run() noexcept {
   while (!g_thread.must_end()) {
     if (leave_if_asked()) return;
     const SpecKind kind = g_shared.spec->kind;
+    g_is_busy.store(kind == SpecKind::kTime || kind == SpecKind::kAuto, std::memory_order_relaxed);
     int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
     if (is_by_hand()) {
       const int until_control = read_control(false);
@@ -204,10 +206,9 @@ void run() noexcept {
       if (const int before = std::exchange(g_shared.socket, open_door_socket()); before >= 0) close(before);
     }
     pollfd ready[] = {{g_shared.wake, POLLIN, 0}, {g_shared.socket, POLLIN, 0}};
-    g_waits.store(true, std::memory_order_relaxed);  // publishes nothing
-    const int count = poll(ready, 2, timeout);
-    g_waits.store(false, std::memory_order_relaxed);
-    if (count <= 0) continue;
+    g_is_busy.store(false, std::memory_order_relaxed);
+    if (poll(ready, 2, timeout) <= 0) continue;
+    g_is_busy.store(true, std::memory_order_relaxed);
     // The program has closed what it does not know; poll() would come back at once for ever.
     if (ready[0].revents & POLLNVAL) g_shared.wake = -1;
     if (ready[1].revents & POLLNVAL) g_shared.socket = -1;
@@ -227,6 +228,7 @@ bool start_own_thread() noexcept {
   Shared& s = g_shared;
   g_thread.end();  // it has left: this is no more than a join
   control_reader::begin_anew();
+  g_is_busy.store(false, std::memory_order_relaxed);
   s.wake = away(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   s.socket = open_door_socket();
   if (s.socket < 0) session::note_fact("window.commands", "`torchprof ctl` cannot reach this process: no socket");
@@ -269,9 +271,8 @@ bool start_thread(const WindowSpec& spec, const char* name, const Door& door) no
   return true;
 }
 
-// Relaxed: whoever has the GIL must not wait for who wants it, but nothing is published.
 Resting::Resting() noexcept
-    : pid_(getpid()), has_ended_(g_shared.door && g_waits.load(std::memory_order_relaxed) && g_thread.end()) {}
+    : pid_(getpid()), has_ended_(g_shared.door && !g_is_busy.load(std::memory_order_relaxed) && g_thread.end()) {}
 
 // A child has started its own (thread_after_fork).
 Resting::~Resting() {
