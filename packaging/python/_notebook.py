@@ -37,7 +37,9 @@ def parse(line: str) -> Tuple[Optional[str], Dict[str, Setting]]:
 
 
 def _show(p: profile, tables: Optional[str]) -> None:
-    from IPython.display import display  # type: ignore[import-not-found,unused-ignore]
+    import IPython.display  # type: ignore[import-not-found,unused-ignore]
+
+    display: Any = IPython.display.display
 
     if p.directory is None:
         return
