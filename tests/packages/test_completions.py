@@ -13,6 +13,17 @@ CASES = {
     "an option's value": ("torchprof run --python mod", "modules"),
     "a table": ("torchprof report -t crit", "critical"),
     "a subcommand to explain": ("torchprof help doc", "doctor"),
+    "the second of a list": ("torchprof report -t ops,mo", "ops,modules"),
+    "the third of a list": ("torchprof report -t ops,modules,mem", "ops,modules,memory"),
+    "a column": ("torchprof report --sort self_cpu_n", "self_cpu_ns"),
+    "a format to export": ("torchprof export -f spe", "speedscope"),
+    "formats to export": ("torchprof export -f sqlite,pprof,spe", "sqlite,pprof,speedscope"),
+    "a format to write": ("torchprof run --format kineto,sq", "kineto,sqlite"),
+    "a metric": ("torchprof diff --metric alloc", "allocated"),
+    "what operators are grouped by": ("torchprof report --group-by sh", "shape"),
+    "what becomes of native frames": ("torchprof export --native-frames fo", "folded"),
+    "what ctl is to do": ("torchprof ctl 4711 cap", "capture"),
+    "which steps ctl is to record": ("torchprof ctl 4711 ste", "steps="),
 }
 BASH = """
 source "$1/bash-completion/completions/torchprof"
