@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "formats/io/error.h"
+#include "launcher/run/environment.h"
+#include "launcher/run/target.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -33,8 +35,10 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
 }
 
 Error cannot_start(const std::string& name, int error) {
+  const std::string why = why_not_started(name, error, value_in(current_environment(), "PATH"));
   // The status that env(1) gives.
-  return Error("cannot start '" + name + "': " + std::strerror(error), error == ENOENT ? 127 : 126);
+  return Error("cannot start '" + name + "': " + std::strerror(error) + (why.empty() ? "" : ": " + why),
+               error == ENOENT ? 127 : 126);
 }
 
 struct ProcStat {

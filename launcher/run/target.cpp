@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <sstream>
 #include <string_view>
 
@@ -37,14 +38,22 @@ bool is_executable_file(const fs::path& path) {
   return stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode) && access(path.c_str(), X_OK) == 0;
 }
 
-fs::path found_on(const std::string& name, const std::string& path_list) {
-  if (name.find('/') != std::string::npos) return is_executable_file(name) ? fs::path(name) : fs::path{};
+bool is_path(const std::string& name) { return name.find('/') != std::string::npos; }
+
+// The first file of this name in a directory of PATH that `is_wanted`.
+template <class Wanted>
+fs::path first_on(const std::string& name, const std::string& path_list, Wanted is_wanted) {
   std::istringstream in(path_list);
   for (std::string directory; std::getline(in, directory, ':');) {
     fs::path candidate = fs::path(directory.empty() ? "." : directory) / name;
-    if (is_executable_file(candidate)) return candidate;
+    if (is_wanted(candidate)) return candidate;
   }
   return {};
+}
+
+fs::path found_on(const std::string& name, const std::string& path_list) {
+  if (is_path(name)) return is_executable_file(name) ? fs::path(name) : fs::path{};
+  return first_on(name, path_list, is_executable_file);
 }
 
 // The interpreter that a script's first line names; empty if the file is no script.
@@ -81,6 +90,70 @@ Target look_at(const std::string& command, const std::string& path_list) {
   else if (barrier != Barrier::kNone)
     target.warning = what + ": it will run untraced";
   return target;
+}
+
+std::vector<std::string> as_python_command(const std::vector<std::string>& command, const std::string& path_list) {
+  const std::string& name = command.front();
+  std::error_code ignored;
+  if (fs::path(name).extension() != ".py") return {};
+  const fs::path program = found_on(name, path_list);
+  char line[kScriptLine];
+  if (!program.empty() && script_line_of(File(program).descriptor(), line)) return {};
+  if (program.empty() && !fs::is_regular_file(name, ignored)) return {};
+  for (const char* python : {"python3", "python"}) {
+    if (found_on(python, path_list).empty()) continue;
+    std::vector<std::string> out{python, program.empty() ? name : program.string()};
+    if (out.back().starts_with('-')) out.back().insert(0, "./");  // or it would be an option
+    out.insert(out.end(), command.begin() + 1, command.end());
+    return out;
+  }
+  return {};
+}
+
+namespace {
+
+// Of an executable file.
+std::string why_program_not_started(const fs::path& program, int error) {
+  char line[kScriptLine];
+  if (!script_line_of(File(program).descriptor(), line))
+    return error == ENOENT ? "the loader that it names is not there: it was built for another system or C library"
+                           : "its file system may be mounted noexec, or a security module forbids it";
+  std::string interpreter;
+  std::istringstream(line) >> interpreter;
+  if (std::string_view(line).ends_with('\r'))
+    return "its first line ends with a carriage return, as on Windows: `sed -i 's/\\r$//' " + program.string() +
+           "` removes them";
+  return "its first line names " + interpreter +
+         (error == ENOENT ? ", which is not there" : ", which may not be executed");
+}
+
+}  // namespace
+
+std::string why_not_started(const std::string& command, int error, const std::string& path_list) {
+  if (error != ENOENT && error != EACCES) return {};
+  std::error_code ignored;
+  if (const fs::path program = found_on(command, path_list); !program.empty())
+    return why_program_not_started(program, error);
+  const fs::file_status status = fs::status(command, ignored);
+  if (is_path(command)) {
+    if (fs::is_directory(status)) return "it is a directory";
+    const fs::path parent = fs::path(command).parent_path();
+    if (error == ENOENT)
+      return fs::exists(parent, ignored) ? "there is no such file in " + parent.string()
+                                         : "there is no directory " + parent.string();
+    return fs::exists(status) ? "it is not executable: `chmod +x` it, or put its interpreter before it"
+                              : "a directory on the way to it may not be entered";
+  }
+  const auto is_there = [](const fs::path& path) {
+    std::error_code unknown;
+    return fs::exists(path, unknown);
+  };
+  if (const fs::path other = first_on(command, path_list, is_there); error == EACCES && !other.empty())
+    return other.string() + " is not executable, and no other directory of PATH has one";
+  std::string why = "no directory of PATH has it";
+  if (command == "python" && !found_on("python3", path_list).empty()) return why + ", but python3";
+  if (fs::exists(status)) why += "; the one in this directory is ./" + command;
+  return why;
 }
 
 // Options as CPython reads them (Python/getopt.c): letters may stand together. What W and X take is the rest of the

@@ -1,4 +1,4 @@
-// Finds out whether the library can get into a command. Reads files, runs nothing.
+// Finds out whether a command can be started, and whether the library can get into it. Reads files, runs nothing.
 #pragma once
 
 #include <filesystem>
@@ -17,6 +17,15 @@ struct Target {
 
 // `path_list`: the value of PATH.
 Target look_at(const std::string& command, const std::string& path_list);
+
+// The command that runs a Python script which cannot be started itself, as it is not executable or has no "#!" line:
+// with python3 of PATH before it, or python where there is no python3. Empty: the command can be started, is no such
+// script, or there is no Python.
+std::vector<std::string> as_python_command(const std::vector<std::string>& command, const std::string& path_list);
+
+// The likely cause why execvp() could not start a command, where errno is ENOENT or EACCES, and what helps. Empty: not
+// known.
+std::string why_not_started(const std::string& command, int error, const std::string& path_list);
 
 // The script of a Python command, where there is none of that name: Python will say so and end. Empty if it is there,
 // or the command runs no file. `file`: of look_at(); `command`: with its arguments.

@@ -50,6 +50,15 @@ std::vector<std::string> look_before(const std::string& command, const std::vect
   return {std::string(kAsanOptions) + '=' + options + (options.empty() ? "" : ":") + kAsanOption};
 }
 
+// A Python script that cannot be started itself is run with Python, as other profilers do.
+void take_python(Arguments& command, const std::string& path_list) {
+  Arguments with_python = as_python_command(command, path_list);
+  if (with_python.empty()) return;
+  say(command.front() + (look_at(command.front(), path_list).file.empty() ? " is not executable" : " has no #! line") +
+      ": it is run with " + with_python.front() + " (" + look_at(with_python.front(), path_list).file.string() + ")");
+  command = std::move(with_python);
+}
+
 // Whether the environment already names a run directory: of a `torchprof run` around this one, or set from `run
 // --dry-run`. The capture goes there and is exported from there.
 bool is_inside(const RunOptions& options, const std::vector<std::string>& environment, const Library& library) {
@@ -123,13 +132,14 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
 }  // namespace
 
 int run(const Arguments& arguments) {
-  const RunOptions options = parse_run(arguments);
+  RunOptions options = parse_run(arguments);
   set_quiet(options.config.quiet);
   const Library library = find_library();
   const std::vector<std::string> before = current_environment();
   const fs::path output = output_path(options.config);
   const std::vector<std::string> set = variables(before, library, options.config, output);
   if (options.dry_run) return print_variables(set);
+  take_python(options.command, value_in(before, "PATH"));
   const std::vector<std::string> needed = look_before(options.command.front(), before);
   const std::vector<std::string> environment = with_variables(with_variables(before, set), needed);
   const auto say_untraced = [&](const std::string& why) {

@@ -116,11 +116,16 @@ def test_bad_input_is_one_clear_line_before_the_command_starts(torchprof, tmp_pa
 
 
 NOT_STARTED = {
-    "no such command": (["nowhere-to-be-found"], 127, "cannot start 'nowhere-to-be-found': No such file or directory"),
-    "no such file": (["./none"], 127, "cannot start './none': No such file or directory"),
-    "not executable": (["./a_file"], 126, "cannot start './a_file': Permission denied"),
-    "a directory": (["/tmp"], 126, "cannot start '/tmp': Permission denied"),
-    "begins with a dash": (["--", "--none"], 127, "cannot start '--none': No such file or directory"),
+    "no such command": (["nowhere-to-be-found"], 127,
+                        "cannot start 'nowhere-to-be-found': No such file or directory: no directory of PATH has it"),
+    "a file here": (["a_file"], 127,
+                    "cannot start 'a_file': No such file or directory: no directory of PATH has it; the one in this directory is ./a_file"),
+    "no such file": (["./none"], 127, "cannot start './none': No such file or directory: there is no such file in ."),
+    "no such directory": (["none/at/all"], 127, "cannot start 'none/at/all': No such file or directory: there is no directory none/at"),
+    "not executable": (["./a_file"], 126,
+                       "cannot start './a_file': Permission denied: it is not executable: `chmod +x` it, or put its interpreter before it"),
+    "a directory": (["/tmp"], 126, "cannot start '/tmp': Permission denied: it is a directory"),
+    "begins with a dash": (["--", "--none"], 127, "cannot start '--none': No such file or directory: no directory of PATH has it"),
 }
 
 
