@@ -66,6 +66,11 @@ class AdviceAssembly {
     slow_rank();
     communication();
     processor();
+    // Rules look at one process and at the mean of its steps: what one rank of many has, or what a typical step has
+    // little of, may be next to nothing.
+    std::erase_if(result_.findings, [this](const Finding& f) {
+      return f.cost_ns > 0 && f.cost_ns < (f.is_rare ? result_.mean_step_ns : result_.step_ns) / 50;
+    });
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
       return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns) * preference_of(f.rule);
     });

@@ -218,7 +218,7 @@ class HostRules {
       add_to(places[row_.place[i]].ns, spans_[i].ns());
     }
     const int64_t cost = v_.per_step(ns);
-    if (calls < v_.steps().size() || !is_worth(cost, v_, 200)) return;
+    if (calls < v_.steps().size() || !is_worth(cost, v_)) return;
     findings_.push_back({.rule = "zero_grad",
                          .cost_ns = cost,
                          .what = "Gradients are set to zero, one after another: {}.",
@@ -352,6 +352,8 @@ std::string ns_text(int64_t ns) {
 }
 
 std::string number_text(double n, const char* what) {
+  constexpr double kRare = 0.1;
+  if (n > 0 && n < kRare) return plural(1, what) + " in " + plural(static_cast<uint64_t>(std::llround(1 / n)), "step");
   if (n >= 10) return plural(static_cast<uint64_t>(std::llround(n)), what);
   const auto whole = static_cast<uint64_t>(n);
   return static_cast<double>(whole) == n ? plural(whole, what) : print("%.1f ", n) + plural(2, what).substr(2);

@@ -58,7 +58,7 @@
 //                  time, as where it overlaps with computing
 //   slow rank      in most collectives the others wait for the same process. Without: less what they wait
 //
-// A finding has to cost a fiftieth of a step, most of them a 33rd. What few steps have costs its mean over all steps,
+// A finding has to cost a fiftieth of a step, most of them a 33rd; so it has in the mean over all ranks. What few steps have costs its mean over all steps,
 // all else the median (spread.h). What comes and goes by itself is not told.
 #pragma once
 
@@ -115,7 +115,7 @@ inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {
 void add_sentence(std::string& text, std::string_view sentence);  // with a blank between, if the text has any
 // In three digits: "12.1 ms"
 std::string ns_text(int64_t ns);
-// "748 calls", "2.5 calls", "1 call"
+// Of a step: "748 calls", "2.5 calls", "1 call", "1 call in 40 steps"
 std::string number_text(double n, const char* what);
 // "A step", "The run"
 const char* step_text(const StepView& view);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
 #include <set>
 
 #include "formats/io/error.h"
@@ -33,10 +34,14 @@ class StepFinder final : public Sink {
     if (s.kind != SliceKind::kOperator) return;
     if (const auto number = step_number(replay_.names().text(s.name))) add(*number, s.begin.value, s.end.value);
   }
-  void step(const StepMark& m) override { add(m.number, m.begin.value, m.end.value); }
+  void step(const StepMark& m) override {
+    add(m.number, m.begin.value, m.end.value);
+    if (!m.ended_by) rest = m.number;
+  }
 
   uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;  // of all steps; first > last: there are none
-  int64_t begin = std::numeric_limits<int64_t>::max();              // of those that are asked for; end < begin: none
+  std::optional<uint64_t> rest;  // the number of what follows the last step, which can be asked for as one
+  int64_t begin = std::numeric_limits<int64_t>::max();  // of those that are asked for; end < begin: none
   int64_t end = std::numeric_limits<int64_t>::min();
   std::set<uint64_t> numbers;  // of all steps
 
@@ -104,7 +109,7 @@ std::string not_captured(std::pair<uint64_t, uint64_t> wanted, const std::set<ui
 }
 
 void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& processes) {
-  uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0;
+  uint64_t first = std::numeric_limits<uint64_t>::max(), last = 0, last_whole = 0;
   int64_t begin = std::numeric_limits<int64_t>::max(), end = std::numeric_limits<int64_t>::min();
   std::vector<size_t> without;
   std::set<uint64_t> captured;
@@ -116,6 +121,9 @@ void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& pr
     has_times = has_times || !processes[i].timed_steps().empty();
     first = std::min(first, found.first);
     last = std::max(last, found.last);
+    if (found.first <= found.last)
+      last_whole =
+          std::max(last_whole, found.rest == found.last && found.last > found.first ? found.last - 1 : found.last);
     begin = std::min(begin, found.begin);
     end = std::max(end, found.end);
     if (found.first > found.last)
@@ -126,7 +134,8 @@ void select_steps(std::pair<uint64_t, uint64_t> wanted, std::vector<Process>& pr
   if (first > last) throw Error("--steps: the run has no steps");
   if (begin > end && has_windows) throw Error(not_captured(wanted, captured, has_times));
   if (begin > end)
-    throw Error("--steps: none of these; the run has steps " + std::to_string(first) + ".." + std::to_string(last));
+    throw Error("--steps: none of these; the run has steps " + std::to_string(first) + ".." +
+                std::to_string(last_whole));
   for (const size_t i : without) cut(processes[i].selection, begin, end);
 }
 

@@ -203,6 +203,20 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
   return out;
 }
 
+Captured captured_of(const Trace& trace) {
+  Captured captured{.is_run = true};
+  std::set<std::string_view> on;
+  for (const Process& p : trace.processes) {
+    captured.has_torch = captured.has_torch || !p.meta("torch.version").empty();
+    for (const Source& s : p.sources) {
+      if (s.state == SourceState::kOn) on.insert(s.name);
+      captured.without.emplace(s.name, printable(s.detail));
+    }
+  }
+  std::erase_if(captured.without, [&on](const auto& source) { return on.contains(source.first); });
+  return captured;
+}
+
 void add_depth_note(Report& report, uint64_t too_deep) {
   if (too_deep != 0)
     report.notes.push_back(plural(too_deep, "slice") + " inside of " + count_text(kDeepestSpan) +
@@ -237,7 +251,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   std::deque<Timeline> of_processes;
   std::vector<const Timeline*> all;
   report.start = trace.start;
-  uint64_t too_deep = 0;
+  uint64_t too_deep = 0, unfinished = 0;
   EventCounts counts;
   std::vector<const Process*> by_place(trace.processes.size());
   for (const Process& p : trace.processes) by_place[p.place - 1] = &p;
@@ -248,27 +262,31 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     add_estimates(report, one.part, *by_place[i]);
     if (one.advice) advice.push_back(std::move(*one.advice));
     if (one.timeline) all.push_back(&of_processes.emplace_back(std::move(*one.timeline)));
+    // Threads that wait for ever are open at the end of every program: of one that ended by itself that says nothing.
+    if (!by_place[i]->clean_exit) unfinished += one.part.statistics.unfinished;
     report.add(std::move(one.part));
   });
   if (timelines.has_path) add_paths(report, all);
   const std::vector<uint32_t> jobs = jobs_in_order(trace);
   for (size_t i = 0; i < report.parts.size(); ++i) put_into_job(report.parts[i].statistics.comms, jobs[i]);
-  uint64_t unfinished = 0, kernels = 0;
-  for (const ReportPart& part : report.parts) unfinished += part.statistics.unfinished;
+  uint64_t kernels = 0;
   report.headline = plural(trace.processes.size(), "process") + ", " +
                     duration_text(static_cast<double>(trace.end - trace.start)) + ": " +
                     plural(counts.operators, "operator") + ", " + plural(counts.python, "Python call");
   if (counts.c_calls != 0) report.headline += ", " + plural(counts.c_calls, "C call");
-  if (unfinished != 0) report.headline += "; " + count_text(unfinished) + " still open at the end";
   for (const Process& p : trace.processes) {
     if (p.gpu && p.gpu->kernels() != 0) kernels += p.gpu->kernels();
   }
   if (kernels != 0) report.headline += ", " + plural(kernels, "GPU kernel");
   for (const std::string& line : clock_lines(trace)) report.notes.push_back(line);
   std::ranges::move(notes_of(trace), std::back_inserter(report.notes));
+  if (unfinished != 0)
+    report.notes.push_back("the ends of " + plural(unfinished, "call") +
+                           " that had not returned when the recording broke off: in tables they last until then");
   add_depth_note(report, too_deep);
   if (timelines.has_advice) report.advice = advice_for(report.parts, advice, jobs);
   report.gpu_remarks = gpu_remarks_of(trace);
+  report.captured = captured_of(trace);
   uint64_t steps = 0, captured = 0;
   for (const ReportPart& part : report.parts) {
     if (!part.run || part.run->count <= steps) continue;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -81,6 +82,15 @@ struct RunEstimate {
   bool has_error = true;
 };
 
+// What of a run was not captured at all, and why: for tables without rows.
+struct Captured {
+  bool is_run = false;     // false: it is of a trace file, which does not say
+  bool has_torch = false;  // a process has loaded it
+  // Sources of the recorder (session::note_source) that no process had on, with what they said: "switched off (--ops
+  // off)".
+  std::map<std::string, std::string, std::less<>> without{};
+};
+
 // Refers to the trace that it is of.
 struct Report {
   std::string headline;
@@ -95,6 +105,7 @@ struct Report {
   ReportPart& add(ReportPart part);
   std::vector<std::string> notes{};        // notes_of()
   std::vector<std::string> gpu_remarks{};  // gpu_remarks_of()
+  Captured captured{};
 
  private:
   size_t rows_ = 0;  // a group is one

@@ -60,9 +60,7 @@ class DocumentAssembly {
     if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
-    if (is_wanted("memory") && !leaves_out_each_process())
-      for (ReportTable& table : memory_tables(report_.parts, groups_, report_.start, rows_, is_detailed()))
-        add(std::move(table));
+    if (is_wanted("memory") && !leaves_out_each_process()) add_memory();
     if (is_wanted("steps")) {
       ReportTable table = steps_table(report_.parts, is_text());
       if (leaves_out_each_process()) begin_with_slowest(table, report_.parts);
@@ -144,6 +142,8 @@ class DocumentAssembly {
     put(std::move(table));
   }
   void put(ReportTable table) {
+    if (table.rows.empty() && table.remarks.empty() && !options_.tables.empty() && !options_.leaves_out_empty)
+      if (std::string why = why_empty(table.name, report_); !why.empty()) table.remarks.push_back(std::move(why));
     name_processes(table, report_.parts);
     if (!options_.columns.empty()) keep_columns(table, options_.columns);
     if (table.columns.empty()) return;
@@ -304,15 +304,24 @@ class DocumentAssembly {
     }
     if (is_text() && options_.grouping.is_plain())
       std::ranges::move(first_use_remarks(all_.operators, all_.operator_ns), std::back_inserter(table.remarks));
+    const bool has_rows = !table.rows.empty();
     add(std::move(table));
-    if (options_.sort.empty() && is_text() && !leaves_out_each_process()) add(by("total"));
+    if (options_.sort.empty() && is_text() && has_rows && !leaves_out_each_process()) add(by("total"));
+  }
+
+  void add_memory() {
+    std::vector<ReportTable> tables = memory_tables(report_.parts, groups_, report_.start, rows_, is_detailed());
+    if (is_asked_for("memory") && std::ranges::find(tables, "memory", &ReportTable::name) == tables.end())
+      tables.insert(tables.begin(), make_table("memory", "Memory"));
+    for (ReportTable& table : tables) add(std::move(table));
   }
 
   void add_processes() {
-    if (is_text() && report_.parts.size() < 2) return;
+    const bool is_one = report_.parts.size() < 2;
+    if (is_text() && is_one && !is_asked_for("processes")) return;
     if (leaves_out_each_process()) return add_in_order(processes_of_many_table(groups_), "more process");
     add_in_order(processes_table(groups_), "more process");
-    if (!is_text()) return;
+    if (!is_text() || is_one) return;
     constexpr size_t kRowsOfEach = 5;
     for (size_t i = 0; i < std::min(groups_.size(), kShownProcesses); ++i) {
       const PartGroup& group = groups_[i];

@@ -83,6 +83,7 @@ struct TableOptions {
   bool has_waits = false;   // --waits: Python functions and lines that only wait, too
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took
+  bool leaves_out_empty = false;  // named tables without rows, too; otherwise they say why they have none
 };
 
 // The tables that `report` has: "ops", "kernels", "calls", "modules", "memory", "python", "steps", "comms", "threads",

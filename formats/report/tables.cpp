@@ -1,6 +1,7 @@
 #include "formats/report/tables.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <set>
@@ -282,6 +283,66 @@ void name_processes(ReportTable& table, const std::vector<ReportPart>& parts) {
   }
   if (has_hosts) table.columns.insert(table.columns.begin() + at + 1, {"host", "host", Unit::kText, is_shown});
   if (has_ranks) table.columns.insert(table.columns.begin() + at + 1, {"rank", "rank", Unit::kCount, is_shown});
+}
+
+namespace {
+
+struct EmptyReason {
+  std::string_view table;
+  std::string_view missing;  // what rows are made of
+  std::string_view source;   // of the recorder, without which there are none; empty: none
+  bool is_of_torch;          // only torch has it
+  std::string_view wants;    // what would make rows, where the source was on
+};
+
+constexpr std::string_view kGpuWants =
+    "the program did no work on a GPU while it was recorded; `torchprof doctor` says what would be captured";
+constexpr std::string_view kGpuSteps = "none in the steps that count (all but the first)";
+
+constexpr std::string_view kStepsWant =
+    "no optimizer made any and nothing recurs; --step FUNCTION, MODULE or range=NAME says what a step is";
+
+constexpr std::array<EmptyReason, 17> kEmptyReasons{{
+    {"ops", "operators", "operators", true, "none was called while the program was recorded"},
+    {"kernels", "GPU kernels or copies", "gpu", false, kGpuWants},
+    {"calls", "calls of CUDA", "gpu", false,
+     "the program made none while it was recorded, or ran with --gpu kernels; --gpu on (the default) or full has them"},
+    {"modules", "calls of nn.Module", "python", true,
+     "none was called while the program was recorded; --python modules or functions (the default) has them"},
+    {"python", "Python functions", "python", false, "none was called while the program was recorded"},
+    {"memory", "allocations of torch's", "memory", true,
+     "none was made while the program was recorded; memory of NumPy and of Python itself is not in it"},
+    {"steps", "steps", "", false, kStepsWant},
+    {"critical", "steps", "", false, kStepsWant},
+    {"critical_names", "steps", "", false, kStepsWant},
+    {"comms", "collectives", "collectives", true,
+     "torch.distributed was not used while the program was recorded, as jobs of several ranks do (torchrun)"},
+    {"threads", "threads", "", false, "nothing ran while the program was recorded"},
+    {"processes", "processes", "", false, "nothing was recorded"},
+    {"profiler", "records", "", false, "nothing was recorded"},
+    {"gpu", "work of GPUs", "gpu", false, kGpuWants},
+    {"streams", "work of GPUs", "gpu", false, kGpuWants},
+    {"launches", "work of GPUs with its calls", "gpu", false, kGpuWants},
+    {"copies", "copies or sets of GPUs", "gpu", false, kGpuWants},
+}};
+
+}  // namespace
+
+std::string why_empty(std::string_view table, const Report& report) {
+  for (const EmptyReason& reason : kEmptyReasons) {
+    if (reason.table != table) continue;
+    const std::string none = "no " + std::string(reason.missing) + ": ";
+    const bool is_of_steps = table == "gpu" || table == "streams" || table == "launches" || table == "copies";
+    if (is_of_steps && !report.all.gpu.work.empty()) return none + std::string(kGpuSteps);
+    if (!report.captured.is_run) return "no " + std::string(reason.missing) + " in this file";
+    const auto source = report.captured.without.find(reason.source);
+    const bool has_said_why = source != report.captured.without.end();
+    // Without torch most sources have nothing to say; what the user has switched off comes first.
+    if (has_said_why) return none + source->second;
+    if (reason.is_of_torch && !report.captured.has_torch) return none + "the program did not load torch";
+    return none + std::string(reason.wants);
+  }
+  return {};
 }
 
 }  // namespace torchprof::formats

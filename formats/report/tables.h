@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/report/part_groups.h"
@@ -32,7 +33,7 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text);
 // It has the first `most` rows of those that `trim` leaves, and says how many it leaves out.
 ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim = {});
 ReportTable comms_table(const std::vector<ReportPart>& parts);
-// Of timelines. A table without rows says in a remark why.
+// Of timelines.
 ReportTable gpu_time_table(const std::vector<ReportPart>& parts);
 ReportTable streams_table(const std::vector<ReportPart>& parts);
 ReportTable launches_table(const std::vector<ReportPart>& parts);
@@ -51,6 +52,10 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, con
 
 // Shows these columns if any row has a value other than 0 in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
+
+// Why a table that was asked for has no rows, for people and without a point at its end: what is missing, and what would
+// make it. `table`: a name of make_table(). Empty: it needs none, as it says so itself.
+std::string why_empty(std::string_view table, const Report& report);
 
 // In the column `pid` puts process ids in place of keys; where there are several ranks or hosts, adds columns `rank`
 // and `host` behind it. A table without processes stays as it is.

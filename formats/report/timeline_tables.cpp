@@ -12,14 +12,12 @@ Cell cell_of_average(int64_t ns, uint64_t calls) {
   return calls == 0 ? Cell{} : Cell(static_cast<double>(ns) / static_cast<double>(calls));
 }
 
-ReportTable with_pids(ReportTable table, const char* otherwise) {
+// Shows process ids where there are several.
+ReportTable with_pids(ReportTable table) {
   for (const std::vector<Cell>& row : table.rows)
     if (row[0] != table.rows[0][0]) table.show("pid", true);
-  if (table.rows.empty()) table.remarks.emplace_back(otherwise);
   return table;
 }
-
-constexpr const char* kNoWork = "no work of GPUs in the steps that count (all but the first)";
 
 }  // namespace
 
@@ -36,7 +34,7 @@ ReportTable gpu_time_table(const std::vector<ReportPart>& parts) {
                             only(kRanCompute | kRanMemory), only(kRanCommunication | kRanMemory), only(7)});
     }
   }
-  return with_pids(std::move(table), kNoWork);
+  return with_pids(std::move(table));
 }
 
 ReportTable streams_table(const std::vector<ReportPart>& parts) {
@@ -47,7 +45,7 @@ ReportTable streams_table(const std::vector<ReportPart>& parts) {
       table.rows.push_back({part.key(), count(s.device), count(s.stream), count(s.works), s.ns, s.busy_ns,
                             s.host_wait_ns, s.kernel_wait_ns, s.other_wait_ns});
   }
-  return with_pids(std::move(table), kNoWork);
+  return with_pids(std::move(table));
 }
 
 ReportTable launches_table(const std::vector<ReportPart>& parts) {
@@ -61,7 +59,7 @@ ReportTable launches_table(const std::vector<ReportPart>& parts) {
                             count(s.short_works), count(s.slow_calls), count(s.late_works), s.queue_mean,
                             s.queue_median, s.queue_min, s.queue_max});
   }
-  return with_pids(std::move(table), "no work of GPUs with its calls in the steps that count (all but the first)");
+  return with_pids(std::move(table));
 }
 
 ReportTable copies_table(const std::vector<ReportPart>& parts) {
@@ -76,7 +74,7 @@ ReportTable copies_table(const std::vector<ReportPart>& parts) {
                             if_rated(c.rate_min), if_rated(c.rate_max), kind});
     }
   }
-  return with_pids(std::move(table), "no copies or sets of GPUs in the steps that count (all but the first)");
+  return with_pids(std::move(table));
 }
 
 ReportTable critical_table(const std::vector<ReportPart>& parts) {
@@ -92,7 +90,7 @@ ReportTable critical_table(const std::vector<ReportPart>& parts) {
                             std::string(text_of(static_cast<PathClass>(i)))});
     }
   }
-  return with_pids(std::move(table), "no steps were recorded");
+  return with_pids(std::move(table));
 }
 
 ReportTable critical_names_table(const std::vector<ReportPart>& parts) {
@@ -109,7 +107,7 @@ ReportTable critical_names_table(const std::vector<ReportPart>& parts) {
     }
   }
   sort_rows(table, table.column("total_ns"));
-  return with_pids(std::move(table), "no steps were recorded");
+  return with_pids(std::move(table));
 }
 
 }  // namespace torchprof::formats

@@ -50,9 +50,9 @@ constexpr std::string_view kNothingTraced =
 std::string short_summary(const formats::Trace& trace) {
   formats::EventCounts counts;
   for (const formats::Process& process : trace.processes) counts += process.counts;
-  if (counts.operators == 0)
-    return formats::summary_text(trace, {{"advice", "modules", "python", "steps"}, kSummaryRows});
-  return formats::summary_text(trace, {{"advice", "ops", "modules", "steps"}, kSummaryRows});
+  const char* most = counts.operators == 0 ? "python" : "ops";
+  return formats::summary_text(
+      trace, {.tables = {"advice", most, "modules", "steps"}, .rows = kSummaryRows, .leaves_out_empty = true});
 }
 
 std::string process_lines(const formats::Trace& trace) {

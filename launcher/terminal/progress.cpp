@@ -1,7 +1,5 @@
 #include "launcher/terminal/progress.h"
 
-#include <unistd.h>
-
 #include <string>
 #include <system_error>
 #include <utility>
@@ -21,7 +19,7 @@ constexpr std::chrono::seconds kOnTerminal = 1s, kElsewhere = 10s;
 
 Progress::Progress(std::function<uintmax_t()> written)
     : written_(std::move(written)),
-      is_terminal_(isatty(STDERR_FILENO) == 1),
+      is_terminal_(can_overwrite()),
       next_(std::chrono::steady_clock::now() + (is_terminal_ ? kOnTerminal : kElsewhere)) {}
 
 Progress::~Progress() { wipe(); }

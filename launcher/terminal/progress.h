@@ -1,5 +1,5 @@
 // The progress of what takes long: on a terminal a line that overwrites itself, appears after a second and is removed
-// at the end; elsewhere (a log) a line each ten seconds, unless quiet.
+// at the end; elsewhere (a log, TERM=dumb, NO_COLOR) a line each ten seconds, unless quiet.
 #pragma once
 
 #include <chrono>

@@ -4,11 +4,13 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 
 #include "formats/io/error.h"
 #include "formats/io/text.h"
+#include "launcher/terminal/screen.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -67,6 +69,11 @@ void say(std::string_view text) {
 }
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
+
+bool can_overwrite() {
+  const char* none = std::getenv("NO_COLOR");
+  return understands_escapes(STDERR_FILENO) && (none == nullptr || *none == 0);
+}
 
 void overwrite(std::string_view text) {
   std::string line = as_lines(text);

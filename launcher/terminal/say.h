@@ -26,6 +26,9 @@ void complain(std::string_view text);
 
 void set_quiet(bool quiet);
 
+// Whether stderr is a terminal on which overwrite() works and is wanted: TERM is set and not "dumb", and NO_COLOR
+// (https://no-color.org) is not set, as who sets it has no use for escape sequences.
+bool can_overwrite();
 // A line on a terminal that the next one overwrites, of whichever of these functions; it is shown even if quiet. wipe()
 // removes it. Any thread.
 void overwrite(std::string_view text);

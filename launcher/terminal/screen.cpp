@@ -14,10 +14,12 @@ namespace torchprof::launcher {
 
 using namespace std::chrono;
 
-bool can_draw() {
+bool understands_escapes(int fd) {
   const char* term = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) == 1 && term != nullptr && *term != 0 && std::strcmp(term, "dumb") != 0;
+  return isatty(fd) == 1 && term != nullptr && *term != 0 && std::strcmp(term, "dumb") != 0;
 }
+
+bool can_draw() { return understands_escapes(STDOUT_FILENO); }
 
 bool has_colours() {
   const char* none = std::getenv("NO_COLOR");

@@ -20,7 +20,9 @@ struct ScreenSize {
   size_t columns, rows;
 };
 
-// Whether stdout is a terminal that understands escape sequences: TERM is set and not "dumb".
+// Whether the descriptor is a terminal that understands escape sequences: TERM is set and not "dumb".
+bool understands_escapes(int fd);
+// Whether stdout is a terminal that understands them.
 bool can_draw();
 // Whether a picture for stdout may have colours: it can draw, and NO_COLOR (https://no-color.org) is not set.
 bool has_colours();

@@ -293,12 +293,13 @@ def test_a_part_that_is_none_is_one_line(torchprof, recorded, tmp_path, case):
     assert (done.returncode, done.stderr) == (125, "torchprof: %s\n" % message) and not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_long_export_shows_its_progress_on_a_terminal_alone(is_terminal, launcher, recorded, tmp_path):
+@pytest.mark.parametrize("surroundings", [{"TERM": "xterm"}, {"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}, None], ids=str)
+def test_a_long_export_shows_its_progress_on_a_terminal_alone_that_takes_escape_sequences(surroundings, launcher, recorded, tmp_path):
+    is_terminal = surroundings == {"TERM": "xterm"}
     os.mkfifo(tmp_path / "slow")  # nobody reads for a while
-    ours, theirs = pty.openpty() if is_terminal else os.pipe()
+    ours, theirs = pty.openpty() if surroundings else os.pipe()
     command = [launcher, "export", recorded.directory, "--format", "kineto", "-o", tmp_path / "slow"]
-    process = subprocess.Popen(command, stderr=theirs, env=clean_environment())
+    process = subprocess.Popen(command, stderr=theirs, env=clean_environment(surroundings))
     os.close(theirs)
     with open(tmp_path / "slow", "rb") as reader:
         time.sleep(1.8)
@@ -309,7 +310,7 @@ def test_a_long_export_shows_its_progress_on_a_terminal_alone(is_terminal, launc
             said += more
     os.close(ours)
     assert process.wait() == 0
-    assert (b"\r\x1b[Ktorchprof: writing the trace, " in said) == is_terminal, said
+    assert (b"\r\x1b[Ktorchprof: writing the trace, " in said) == (b"\x1b" in said) == is_terminal, said
     assert said.replace(b"\r\n", b"\n").endswith((b"\x1b[K" if is_terminal else b"") + b"torchprof: %s: written\n" % bytes(tmp_path / "slow")), said
 
 

@@ -69,6 +69,56 @@ TEST_CASE("what keeps its share is steady, however long all of a step takes; wha
   }
 }
 
+TEST_CASE("how often something is done in a step is never none") {
+  CHECK(number_text(1.0 / 25, "time") == "1 time in 25 steps");
+  CHECK(number_text(0.5, "call") == "0.5 calls");
+  CHECK(number_text(1, "call") == "1 call");
+  for (uint64_t steps = 1; steps < 3'000; ++steps)
+    CHECK(!number_text(1 / static_cast<double>(steps), "time").starts_with("0.0"));
+}
+
+TEST_CASE("no finding costs less than a fiftieth of a step, of however many ranks have it") {
+  std::mt19937 random(3);
+  const CommsCalls none;
+  for (int round = 0; round < 200; ++round) {
+    const size_t ranks = 1 + random() % 8;
+    std::vector<ProcessAdvice> all(ranks);
+    std::vector<AdvisedProcess> processes;
+    size_t worth = 0;
+    for (size_t i = 0; i < ranks; ++i) {
+      all[i].has_steps = true;
+      all[i].steps = 10;
+      all[i].step_ns = all[i].mean_step_ns = 1'000'000;
+      const int64_t cost = 20'000 + static_cast<int64_t>(random() % 300'000);
+      if (random() % 2 == 0) all[i].findings.push_back({.rule = "alone", .cost_ns = cost, .where = std::to_string(i)});
+      if (!all[i].findings.empty() && cost / static_cast<int64_t>(ranks) >= 20'000) ++worth;
+      all[i].findings.push_back({.rule = "leak", .where = "no cost"});
+      processes.push_back({"rank " + std::to_string(i), false, 0, &all[i], &none});
+    }
+    const Advice advice = advice_of(processes);
+    size_t alone = 0;
+    for (const Finding& f : advice.findings) {
+      CHECK((f.cost_ns == 0 || f.cost_ns * 50 >= advice.step_ns));
+      alone += f.rule == "alone";
+    }
+    CHECK(alone == worth);
+    CHECK(advice.findings.size() == worth + 1);
+  }
+}
+
+TEST_CASE("gradients that are set to zero are worth a word from a fiftieth of a step on") {
+  const auto with = [](uint64_t ns) {
+    return advice([ns](SpoolBuilder& b, uint64_t begin) {
+      b.at(begin + 1'000).annotation(60, "Optimizer.zero_grad#SGD.zero_grad");
+      run(b, begin + 2'000, ns, "aten::zero_");
+      b.at(begin + 3'000 + ns).op_end(60);
+      run(b, begin + 1'000'000, 8'000'000, "aten::mm");
+    });
+  };
+  CHECK(!says(with(50'000), "\"zero_grad\""));  // 0.5 %
+  CHECK(says(with(300'000), "\"zero_grad\""));
+}
+
 TEST_CASE("products on fewer threads than cores are named with what more would give") {
   const auto with = [](const char* threads, const char* processors) {
     return advice([](SpoolBuilder& b, uint64_t begin) { run(b, begin + 1000, 8'000'000, "aten::mm"); },

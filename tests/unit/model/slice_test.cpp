@@ -149,6 +149,28 @@ TEST_CASE("values") {
   for (const char* bad : {"", "us", "1", "-1us", "1 us", "infs", "nanus"}) CHECK_FALSE(parse_duration(bad));
 }
 
+TEST_CASE("the steps that a message names are those that the run has made, without what follows the last") {
+  SpoolBuilder b;
+  const FunctionId step = b.function("torch/optim/sgd.py", 121, "step", 0, FunctionKind::kOptimizerStep);
+  const FunctionId after = b.function("train.py", 30, "save");
+  const ObjectId sgd = b.object("SGD", ObjectKind::kOptimizer);
+  b.on(b.thread(100));
+  for (uint64_t i = 0; i < 3; ++i) b.at(i * 1'000 + 500).begin(step, sgd).at(i * 1'000 + 900).end(step);
+  b.at(5'000).begin(after).at(9'000).end(after);
+  b.clean_exit(10'000);
+  const auto message = [&b](uint64_t from, uint64_t to) -> std::string {
+    Trace trace = *test::LoadedTrace(b);
+    try {
+      select({.steps = std::pair(from, to)}, trace);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  CHECK(message(90, 99) == "--steps: none of these; the run has steps 0..2");
+  CHECK(message(2, 2).empty());
+}
+
 TEST_CASE("of steps that no window has the message says which ones there are, and the nearest") {
   SpoolBuilder b;
   const TrackId main = b.thread(100);

@@ -185,9 +185,59 @@ TEST_CASE("names of a hostile program stay text in every style") {
   }
 }
 
-TEST_CASE("a table that nothing fills is empty in JSON and absent in text") {
+TEST_CASE("a table that nothing fills is empty in JSON, and in a summary absent") {
   CHECK(json::parse(trained({.tables = {"kernels"}, .style = ReportStyle::kJson}))["tables"][1]["rows"].empty());
-  CHECK(trained({.tables = {"kernels"}}).find("kernels") == std::string::npos);
+  CHECK(trained({}).find("kernels") == std::string::npos);
+}
+
+TEST_CASE("no table that is asked for is a headline alone: one without rows says why, in each style for people") {
+  SpoolBuilder nothing, python, training;
+  nothing.thread(100);
+  nothing.clean_exit(1'000);
+  const FunctionId main = python.function("serve.py", 1, "main");
+  python.on(python.thread(100)).at(0).begin(main).at(900).end(main).clean_exit(1'000);
+  test::train(training, 100);
+  for (const SpoolBuilder* b : {&nothing, &python, &training})
+    for (const std::string& name : table_names())
+      for (const ReportStyle style : {ReportStyle::kText, ReportStyle::kMarkdown, ReportStyle::kJson}) {
+        const std::string text = report(*b, {.tables = {name}, .style = style});
+        CAPTURE(name);
+        CAPTURE(text);
+        if (style != ReportStyle::kJson) {
+          CHECK(std::ranges::count(text, '\n') > 3);
+          continue;
+        }
+        size_t filled = 0;
+        for (const json& table : json::parse(text)["tables"])
+          filled += !table["rows"].empty() || !table["remarks"].empty();
+        CHECK(filled > 0);
+      }
+}
+
+TEST_CASE("why a table has no rows: what was switched off, what was not there, and what would make some") {
+  SpoolBuilder off, without_torch, with_torch;
+  for (SpoolBuilder* b : {&off, &without_torch, &with_torch}) b->on(b->thread(100)).at(0);
+  for (SpoolBuilder* b : {&off, &with_torch}) b->meta("torch.version", "2.6.0");
+  off.source("operators", SourceState::kOff, "switched off (--ops off)");
+  off.source("python", SourceState::kOff, "switched off (--python off)");
+  off.source("gpu", SourceState::kFailed, "CUPTI 9 is too old");
+  for (SpoolBuilder* b : {&off, &without_torch, &with_torch}) b->clean_exit(1'000);
+  const auto has = [](const SpoolBuilder& b, const char* table, const std::string& line) {
+    const std::string text = report(b, {.tables = {table}});
+    CAPTURE(text);
+    CHECK(text.find("\n  " + line) != text.npos);
+  };
+  has(off, "ops", "no operators: switched off (--ops off)\n");
+  has(off, "python", "no Python functions: switched off (--python off)\n");
+  has(off, "modules", "no calls of nn.Module: switched off (--python off)\n");
+  has(off, "kernels", "no GPU kernels or copies: CUPTI 9 is too old\n");
+  has(without_torch, "ops", "no operators: the program did not load torch\n");
+  has(without_torch, "memory", "no allocations of torch's: the program did not load torch\n");
+  has(with_torch, "ops", "no operators: none was called while the program was recorded\n");
+  has(with_torch, "calls", "no calls of CUDA: the program made none while it was recorded, or ran with --gpu kernels;");
+  has(with_torch, "comms", "no collectives: torch.distributed was not used while the program was recorded");
+  has(with_torch, "steps", "no steps: no optimizer made any and nothing recurs; --step FUNCTION, MODULE or range=NAME");
+  has(with_torch, "gpu", "no work of GPUs: the program did no work on a GPU while it was recorded; `torchprof doctor`");
 }
 
 TEST_CASE("the number of rows is that of each table, and what is left out is counted") {
