@@ -24,9 +24,9 @@ class Option:
         self.names, self.takes_value = names, bool(value)
         self.meaning = re.split(r"; | \[|: (?=[\w-]+, )", meaning)[0]
         self.is_list = "[," in value  # T[,T]
-        few = re.fullmatch(r"[a-z0-9]+(\|[a-z0-9]+)+", re.split(r"[\[:]", value)[0])
-        # "which tables: ops, kernels, calls", "one or several of kineto, perfetto", "...: line, stack:N (N innermost functions)"
-        listed = re.search(r"(?:: |of )((?:[\w-]+, ?)+[\w-]+(:N)?)(?: \([^()]*\))?$", meaning)
+        few = re.fullmatch(r"[a-z0-9]+(\|[a-z0-9]+)+", value.partition("[")[0])
+        # "which tables: ops, kernels, calls", "...: shape, module, stack:N"
+        listed = re.search(r": ((?:[\w-]+, ?)+[\w-]+(:N)?)$", meaning)
         self.values = few[0].split("|") if few else re.split(", ?", re.sub("N$", "", listed[1])) if listed and value else []
 
 
@@ -45,7 +45,6 @@ def read(launcher):
     formats = [f for f in by_name["export", "--format"].values if f != "parquet"]  # which `export` alone writes
     for name in ("run", "attach", "merge"):
         by_name[name, "--format"].values = [*formats, "none"]
-    by_name["diff", "--metric"].values = re.search(r"^Metrics: (.+)\.$", said(launcher, "diff"), re.MULTILINE)[1].split(", ")
     for option in ("--sort", "--columns"):
         more = ["self", "total", "average"] if option == "--sort" else ["all"]
         by_name["report", option].values = list(dict.fromkeys(columns(said(launcher, "report")) + more))

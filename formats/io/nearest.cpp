@@ -32,10 +32,27 @@ size_t distance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+namespace {
+
+// The one name of which `wrong` is the beginning; empty: none, or several.
+std::string_view begun(std::string_view wrong, std::span<const std::string> names) {
+  constexpr size_t kShortest = 2;
+  std::string_view found;
+  if (wrong.size() < kShortest) return found;
+  for (const std::string& name : names) {
+    if (!std::ranges::equal(std::string_view(name).substr(0, wrong.size()), wrong, is_same)) continue;
+    if (!found.empty()) return {};
+    found = name;
+  }
+  return found;
+}
+
+}  // namespace
+
 std::string_view nearest(std::string_view wrong, std::span<const std::string> names) {
-  std::string_view best;
+  std::string_view best = begun(wrong, names);
   size_t least = kLongest;
-  if (wrong.empty() || wrong.size() > kLongest) return best;
+  if (!best.empty() || wrong.empty() || wrong.size() > kLongest) return best;
   for (const std::string& name : names) {
     if (name.empty() || name.size() > kLongest) continue;
     const size_t longer = std::max(name.size(), wrong.size());

@@ -59,22 +59,6 @@ std::string take_command(const std::string& command, CtlOptions& options) {
   return "";
 }
 
-// Breaks a list into lines for the help's column of descriptions, which has some 80 columns.
-std::string in_lines(const std::vector<std::string>& names) {
-  constexpr size_t kWidest = 76;
-  std::string text;
-  size_t width = 0;
-  for (const std::string& name : names) {
-    if (!text.empty()) text += ",";
-    width += name.size() + 2;
-    const bool is_next_line = width > kWidest;
-    if (is_next_line) width = name.size() + 2;
-    if (!text.empty()) text += is_next_line ? "\n" : " ";
-    text += name;
-  }
-  return text;
-}
-
 // --steps and the other options that choose a part of a run.
 void add_slice(CLI::App& app, formats::SliceRequest& slice) {
   const auto add = [&app](const char* name, const char* value, const char* meaning, auto parse, auto& out,
@@ -212,7 +196,8 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY[,KEY]|all");
   std::string group_by;
   app.add_option("-g,--group-by", group_by,
-                 "group operators by name and: shape, module, thread, overload,\nline, stack:N (N innermost functions)")
+                 "group operators by name and (stack:N: N innermost functions):\nshape, module, thread, overload, "
+                 "line, stack:N")
       ->type_name("G");
   app.add_flag("--top-level", t.grouping.top_level, "only operators outside of any other operator");
   app.add_flag("--all-processes", t.has_all_processes,
@@ -272,7 +257,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   app.add_option("RUN|TRACE", options.input, "a run directory, a spool or a trace")->required()->type_name("");
   std::vector<std::string> names = format_names();
   names.emplace_back(kDataset);
-  app.add_option("-f,--format", format, "one or several of\n" + in_lines(names))->type_name("F[,F]");
+  app.add_option("-f,--format", format, "one or several of:\n" + in_lines(names))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
                  "the file, compressed if its name ends in .gz; one for each format, or a directory")
       ->type_name("FILE")
@@ -283,7 +268,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   app.add_option("--native-frames", frames,
                  "native stacks without frames of the interpreter\nand the dispatcher, or with all [folded]")
       ->type_name("folded|all")
-      ->check(CLI::IsMember({"folded", "all"}));
+      ->check(one_of({"folded", "all"}));
   app.add_flag("--critical-path", options.has_critical_path,
                "a row with what each instant of the steps waited for,\nin kineto, perfetto and those of ranks");
   add_step(app, options.step);

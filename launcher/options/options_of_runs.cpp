@@ -35,7 +35,9 @@ DiffOptions parse_diff(const Arguments& arguments) {
   app.add_option("--fail-over", options.compared.fail_over, "exit with 1 if a metric went up by more than this percent")
       ->type_name("PCT")
       ->check(percent);
-  app.add_option("--metric", metrics, "the metrics that --fail-over checks, one or several of those below")
+  app.add_option(
+         "--metric", metrics,
+         "what --fail-over checks [step, or total if there are no steps]:\n" + in_lines(formats::metric_names()))
       ->type_name("M[,M]");
   app.add_option("--budget", options.budget, "limits in a JSON file; exit with 1 if one is exceeded")
       ->type_name("FILE");
@@ -51,12 +53,10 @@ DiffOptions parse_diff(const Arguments& arguments) {
   app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
   app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
   app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
-  app.footer("\nMetrics: " + joined(formats::metric_names()) +
-             ".\nWithout --metric: step, or total if there are no steps.\n\n"
-             "The exit status is 0; 1 if a limit is exceeded, 125 if nothing can be compared.\n"
-             "With fewer than " +
-             std::to_string(formats::kMinSteps) +
-             " steps in a run nothing is tested, and any change past the limit counts.");
+  app.footer(
+      "\nThe exit status is 0; 1 if a limit is exceeded, 125 if nothing can be compared.\n"
+      "With fewer than " +
+      std::to_string(formats::kMinSteps) + " steps in a run nothing is tested, and any change past the limit counts.");
   parser.parse(arguments);
   if (!metrics.empty() && !options.compared.fail_over)
     throw Error("diff: --metric needs --fail-over" + see_help("diff"));

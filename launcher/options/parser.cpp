@@ -1,6 +1,7 @@
 #include "launcher/options/parser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/io/error.h"
 #include "formats/io/nearest.h"
@@ -33,6 +34,21 @@ std::string joined(const std::vector<std::string>& names) {
   return out;
 }
 
+std::string in_lines(const std::vector<std::string>& names) {
+  constexpr size_t kWidest = 76;
+  std::string text;
+  size_t width = 0;
+  for (const std::string& name : names) {
+    if (!text.empty()) text += ",";
+    width += name.size() + 2;
+    const bool is_next_line = width > kWidest;
+    if (is_next_line) width = name.size() + 2;
+    if (!text.empty()) text += is_next_line ? "\n" : " ";
+    text += name;
+  }
+  return text;
+}
+
 std::vector<std::string> split(const std::string& list, char at) {
   std::vector<std::string> out;
   for (size_t begin = 0; begin <= list.size();) {
@@ -50,12 +66,23 @@ std::string whole_number(const std::string& value) {
   return is_one ? "" : "'" + value + "' is not a whole number of 1 or more";
 }
 
+// Not CLI::IsMember: help would show its list behind the option's own.
+std::function<std::string(const std::string&)> one_of(std::vector<std::string> values) {
+  return [values = std::move(values)](const std::string& value) -> std::string {
+    if (std::ranges::find(values, value) != values.end()) return "";
+    std::string allowed;
+    for (size_t i = 0; i < values.size(); ++i)
+      allowed.append(i == 0 ? "" : i + 1 == values.size() ? " or " : ", ").append(values[i]);
+    return "'" + value + "' is not allowed: " + allowed + formats::did_you_mean(value, values);
+  };
+}
+
 void add_align(CLI::App& app, std::string& align) {
   app.add_option(
          "--align", align,
          "the clocks of several machines: put to one by what their ranks do together,\nor left as they are [auto]")
       ->type_name("auto|off")
-      ->check(CLI::IsMember({kAuto, kOff}));
+      ->check(one_of({kAuto, kOff}));
 }
 
 void add_jobs(CLI::App& app) {

@@ -14,9 +14,13 @@ namespace torchprof::launcher {
 // "; see `torchprof help NAME`"
 std::string see_help(const std::string& subcommand);
 std::string joined(const std::vector<std::string>& names);  // "a, b"
+// The same, broken into lines for the help's column of descriptions, which has some 80 columns.
+std::string in_lines(const std::vector<std::string>& names);
 std::vector<std::string> split(const std::string& list, char at = ',');
 // A check for CLI11: returns the complaint, or an empty text.
 std::string whole_number(const std::string& value);
+// A check for CLI11 of an option that takes one of few.
+std::function<std::string(const std::string&)> one_of(std::vector<std::string> values);
 // --align, of the subcommands that read runs of several machines.
 void add_align(CLI::App& app, std::string& align);
 // -j, of those that read many processes: takes effect at once (formats/io/parallel.h).

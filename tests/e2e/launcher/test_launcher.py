@@ -32,6 +32,8 @@ REFUSED = {
                               "see `torchprof help`"),
     "a mistyped table": (["report", ".", "-t", "kernel"], {},
                          "report: --tables: 'kernel' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, threads, gpu, launches, critical, processes, profiler, advice (did you mean 'kernels'?)"),
+    "the beginning of a table": (["report", ".", "-t", "ops,mo"], {},
+                                 "report: --tables: 'mo' is not a table: ops, kernels, calls, modules, memory, python, steps, comms, threads, gpu, launches, critical, processes, profiler, advice (did you mean 'modules'?)"),
     "a mistyped order": (["report", ".", "--sort", "slef"], {},
                          "report: --sort: 'slef' is not self, total, calls, average or a column of `torchprof help report` (did you mean 'self'?)"),
     "a mistyped column": (["report", ".", "-t", "ops", "-c", "cals"], {},

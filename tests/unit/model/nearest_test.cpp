@@ -19,6 +19,17 @@ TEST_CASE("a mistyped name is known by its letters") {
   CHECK(did_you_mean("moduls", names) == " (did you mean 'modules'?)");
 }
 
+TEST_CASE("the beginning of one name means it, that of several none") {
+  const std::vector<std::string> names{"ops", "kernels", "modules", "memory", "python", "processes", "profiler"};
+  for (const std::string& name : names)
+    for (size_t length = 3; length < name.size(); ++length)
+      if (name.substr(0, length) != "pro") CHECK(nearest(name.substr(0, length), names) == name);
+  CHECK(nearest("mo", names) == "modules");
+  CHECK(nearest("MEM", names) == "memory");
+  CHECK(nearest("pro", names).empty());
+  CHECK(nearest("m", names).empty());
+}
+
 TEST_CASE("what is like nothing is not guessed at") {
   const std::vector<std::string> names{"ops", "kernels", "", "-s"};
   for (const char* wrong : {"", "colours", "xyz", "-t", "k"}) CHECK(did_you_mean(wrong, names).empty());
