@@ -259,7 +259,7 @@ ExportOptions parse_export(const Arguments& arguments) {
   names.emplace_back(kDataset);
   app.add_option("-f,--format", format, "one or several of:\n" + in_lines(names))->type_name("F[,F]");
   app.add_option("-o,--output", options.outputs,
-                 "the file, compressed if its name ends in .gz; one for each format, or a directory")
+                 "the file, compressed if its name ends in .gz, or - for stdout; one for each\nformat, or a directory")
       ->type_name("FILE")
       ->take_all();
   add_slice(app, options.slice);
@@ -292,6 +292,9 @@ ExportOptions parse_export(const Arguments& arguments) {
   if (options.outputs.size() > 1 && options.outputs.size() != options.formats.size())
     throw Error("export: -o was given " + std::to_string(options.outputs.size()) + " times for " +
                 std::to_string(options.formats.size()) + " formats: once for each, or one directory");
+  if (std::ranges::find(options.outputs, std::filesystem::path(kStdout)) != options.outputs.end() &&
+      (options.outputs.size() > 1 || options.formats.size() != 1 || options.formats.front()->stem.empty()))
+    throw Error("export: -o - is for one format that is one file" + see_help("export"));
   for (const formats::Format* format : options.formats)
     if (options.outputs.size() > 1 && format->stem.empty())
       throw Error("export: " + std::string(format->name) + " has a file for each rank: name one directory with -o");

@@ -49,11 +49,13 @@ struct ReportOptions {
 };
 ReportOptions parse_report(const Arguments& arguments);
 
+inline constexpr const char* kStdout = "-";
 struct ExportOptions {
   std::filesystem::path input;
   std::vector<const formats::Format*> formats;  // empty: those of `run`
   bool has_dataset = false;                     // parquet; then there is one output, a directory
-  // Empty: into the run directory, as `run` does it. Otherwise one file for each format, or one directory for all.
+  // Empty: into the run directory, as `run` does it. Otherwise one file for each format, or one directory for all; or
+  // kStdout for one format that is one file.
   std::vector<std::filesystem::path> outputs;
   formats::SliceRequest slice;
   formats::NativeFrames frames = formats::NativeFrames::kFolded;

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstring>
 #include <ctime>
+#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -27,6 +28,7 @@
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/export.h"
 #include "launcher/subcommands/subcommands.h"
+#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
 
@@ -35,7 +37,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kGone = "the raw records are gone (run --discard removes them): ";
+// Why something cannot be made of an input without spools.
+std::string without_records(const Input& input) {
+  return input.run ? "the raw records are gone (run --discard removes them): "
+                   : "a trace file has no raw records, which a run of torchprof has: ";
+}
 
 // Copies a trace, compressed or not as the new name says. zlib reads both.
 void copy_trace(const fs::path& from, formats::Output& out) {
@@ -56,13 +62,15 @@ void copy_trace(const fs::path& from, formats::Output& out) {
   if (n < 0 || code != Z_OK) throw Error(from.string() + ": " + (code == Z_BUF_ERROR ? "ends too early" : message));
 }
 
-void export_trace(const fs::path& trace, const formats::Format& format, const fs::path& file,
+void export_trace(const Input& input, const formats::Format& format, const fs::path& file,
                   formats::Existing existing = formats::Existing::kReplaced) {
+  const fs::path& trace = input.trace;
   const bool is_table = format.name == "table";
   if (!is_table && formats::form_of(trace) != formats::TraceForm::kJson)
     throw Error(trace.string() + ": only tables can be written from a file of this kind");
   if (!is_table && format.name != "kineto")
-    throw Error(std::string(kGone) + std::string(format.name) + " cannot be written from a trace");
+    throw Error((input.run ? "" : trace.string() + ": ") + without_records(input) + std::string(format.name) +
+                " cannot be written from a trace");
   if (!formats::may_be_trace(trace))
     throw Error(trace.string() + ": is neither a run directory nor a spool nor a trace");
   formats::Output out(file, existing);
@@ -133,8 +141,7 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
       const std::string name = formats::run_file(*format);
       const bool is_own = std::ranges::find(own, name) != own.end();
       each([&] {
-        export_trace(input.trace, *format, directory / name,
-                     is_own ? formats::Existing::kOwn : formats::Existing::kKept);
+        export_trace(input, *format, directory / name, is_own ? formats::Existing::kOwn : formats::Existing::kKept);
       });
     }
   } else {
@@ -157,6 +164,37 @@ uintmax_t bytes_of(const std::vector<fs::path>& files) {
         bytes += size;
     }
   return bytes;
+}
+
+// Whether a terminal would act upon what the file has: it is no text.
+bool is_binary(const fs::path& file) {
+  constexpr size_t kLooked = 4096;
+  std::string begin(kLooked, '\0');
+  std::ifstream in(file, std::ios::binary);
+  in.read(begin.data(), kLooked);
+  begin.resize(static_cast<size_t>(in.gcount()));
+  return std::ranges::any_of(begin, [](char c) { return c >= 0 && c < ' ' && c != '\n' && c != '\t' && c != '\r'; });
+}
+
+// -o -: the file goes to stdout once it is whole, JSON without compression.
+int export_to_stdout(const Input& input, ExportOptions options) {
+  const TemporaryDirectory directory("torchprof-export-");
+  std::string name = formats::run_file(*options.formats.front());
+  if (name.ends_with(".json.gz")) name.resize(name.size() - std::string_view(".gz").size());
+  options.outputs = {directory.path() / name};
+  if (const int status = export_files(input, options); status != 0) return status;
+  const fs::path& file = options.outputs.front();
+  if (isatty(STDOUT_FILENO) != 0 && is_binary(file))
+    throw Error("export: -o -: " + std::string(options.formats.front()->name) +
+                " is binary, and stdout is a terminal: `> FILE`, or -o FILE");
+  std::ifstream in(file, std::ios::binary);
+  std::string part(formats::Output::kMaxReserve, '\0');
+  do {
+    in.read(part.data(), static_cast<std::streamsize>(part.size()));
+    print(std::string_view(part).substr(0, static_cast<size_t>(in.gcount())));
+  } while (in);
+  if (!in.eof()) throw Error(file.string() + ": cannot be read");
+  return 0;
 }
 
 // Removes temporary files of dead writers from the run's directory. The pid of a writer on another machine or in a
@@ -215,7 +253,7 @@ int export_files(const Input& input, const ExportOptions& options) {
   for (size_t i = 0; i < options.formats.size(); ++i)
     each([&] {
       if (input.spools.empty())
-        export_trace(input.trace, *options.formats[i], options.outputs[i]);
+        export_trace(input, *options.formats[i], options.outputs[i]);
       else
         formats::write_file(*options.formats[i], trace, trace.processes, options.outputs[i]);
     });
@@ -227,12 +265,13 @@ int export_(const Arguments& arguments) {
   const Input input = find_input(options.input);
   if (options.outputs.empty()) return complete_run(input, options);
   if (input.spools.empty() && (!options.slice.is_all() || !options.ranks.empty()))
-    throw Error(options.input.string() + ": " + std::string(kGone) + "a part of it cannot be selected");
+    throw Error(options.input.string() + ": " + without_records(input) + "a part of it cannot be selected");
   if (input.spools.empty() && options.frames == formats::NativeFrames::kAll)
-    throw Error(options.input.string() + ": " + std::string(kGone) + "its native frames cannot be selected again");
+    throw Error(options.input.string() + ": " + without_records(input) + "its native frames cannot be selected again");
   if (input.spools.empty() && options.has_dataset)
-    throw Error(options.input.string() + ": " + std::string(kGone) + "a dataset cannot be written from a trace");
+    throw Error(options.input.string() + ": " + without_records(input) + "a dataset cannot be written from a trace");
   if (input.spools.empty()) one_trace(input);  // before a directory is made
+  if (options.outputs.front() == kStdout) return export_to_stdout(input, options);
   const int status =
       is_directory_meant(options) ? export_into(options.outputs.front(), input, options) : export_files(input, options);
   if (status == 0)

@@ -314,6 +314,46 @@ def test_a_long_export_shows_its_progress_on_a_terminal_alone_that_takes_escape_
     assert said.replace(b"\r\n", b"\n").endswith((b"\x1b[K" if is_terminal else b"") + b"torchprof: %s: written\n" % bytes(tmp_path / "slow")), said
 
 
+@pytest.mark.parametrize("form", ["stacks", "kineto", "pprof", "sqlite", "table"])
+def test_an_export_to_stdout_is_what_a_file_has_and_stdout_has_nothing_else(form, launcher, recorded, export):
+    written = export(form).read_bytes()
+    done = subprocess.run([launcher, "export", recorded.directory, "-f", form, "-o", "-"], capture_output=True, env=clean_environment())
+    assert (done.returncode, done.stderr) == (0, b"")
+    if form == "pprof":
+        assert gzip.decompress(done.stdout) == written
+    elif form == "sqlite":
+        assert done.stdout.startswith(b"SQLite format 3\0") and len(done.stdout) == len(written)
+    else:
+        assert done.stdout == written
+
+
+@pytest.mark.parametrize("form", ["pprof", "perfetto", "sqlite", "stacks"])
+def test_a_terminal_gets_no_binary_format(form, launcher, recorded):
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([launcher, "export", recorded.directory, "-f", form, "-o", "-"], stdout=theirs, stderr=subprocess.PIPE, env=clean_environment())
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while more := os.read(ours, 65536):
+            shown += more
+    os.close(ours)
+    said = process.communicate()[1].decode()
+    if form == "stacks":
+        assert (process.returncode, said) == (0, "") and b"unmistakable" in shown
+    else:
+        assert (process.returncode, shown) == (125, b"")
+        assert said == "torchprof: export: -o -: %s is binary, and stdout is a terminal: `> FILE`, or -o FILE\n" % form
+
+
+def test_of_a_trace_that_another_tool_wrote_no_records_are_said_to_be_gone(torchprof, tmp_path):
+    (tmp_path / "foreign.json").write_text('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 1, "dur": 2}]}')
+    for more, what in ((["-f", "perfetto"], "perfetto cannot be written from a trace"),
+                       (["-f", "kineto", "--steps", "1..2"], "a part of it cannot be selected")):
+        done = torchprof("export", "foreign.json", "-o", "x", *more)
+        assert (done.returncode, done.stderr) == (125, "torchprof: foreign.json: a trace file has no raw records, which a run of torchprof has: %s\n" % what)
+    assert torchprof("export", "foreign.json", "-f", "kineto", "-o", "-").stdout == (tmp_path / "foreign.json").read_text()
+
+
 @pytest.mark.slow
 def test_a_long_export_says_in_a_log_each_ten_seconds_how_far_it_is(launcher, recorded):
     command = [launcher, "export", recorded.directory, "--format", "kineto", "-o", "/dev/stdout"]
