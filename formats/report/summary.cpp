@@ -54,7 +54,7 @@ class DocumentAssembly {
     if (is_wanted("kernels")) {
       ReportTable gpus = gpus_table(report_.parts);
       gpus.remarks = report_.gpu_remarks;
-      add_trimmed(std::move(gpus), "more GPU");
+      add_in_order(std::move(gpus), "more GPU");
       add_kernels();
     }
     if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
@@ -142,6 +142,9 @@ class DocumentAssembly {
     put(std::move(table));
   }
   void put(ReportTable table) {
+    filter_rows(table, options_.filter);
+    if (table.rows.empty() && !options_.filter.empty() && !options_.tables.empty())
+      table.remarks = {"no row has '" + printable(options_.filter) + "' (--filter)"};
     if (table.rows.empty() && table.remarks.empty() && !options_.tables.empty() && !options_.leaves_out_empty)
       if (std::string why = why_empty(table.name, report_); !why.empty()) table.remarks.push_back(std::move(why));
     name_processes(table, report_.parts);
@@ -157,6 +160,7 @@ class DocumentAssembly {
   }
 
   void keep_first_rows(ReportTable& table, size_t column) const {
+    filter_rows(table, options_.filter);
     sort_rows(table, column);
     if (table.rows.size() > rows_) table.rows.resize(rows_);
   }
@@ -183,6 +187,7 @@ class DocumentAssembly {
 
   // Adds a remark how many rows were left out; `more` says what a row is.
   void add_trimmed(ReportTable table, const std::string& more) {
+    filter_rows(table, options_.filter);
     const size_t rows = std::min(table.rows.size(), rows_);
     table.left_out += table.rows.size() - rows;
     table.rows.resize(rows);
@@ -216,13 +221,18 @@ class DocumentAssembly {
   void add_step_times() {
     const auto columns = columns_of("step_times");
     const auto column = options_.sort.empty() ? std::nullopt : find_column(columns, options_.sort);
+    // Which rows are the first is known once they have been made.
+    const bool needs_all = column || !options_.filter.empty();
     const TrimRows trim = [this, column](ReportTable& table) {
+      filter_rows(table, options_.filter);
+      if (!column) return;
       const size_t before = table.rows.size();
       if (before / 2 < std::max<size_t>(rows_, 2048)) return;
       keep_first_rows(table, *column);
       table.left_out += before - table.rows.size();
     };
-    add_in_order(step_times_table(report_.parts, column ? SIZE_MAX : rows_, column ? trim : TrimRows{}), "more step");
+    add_in_order(step_times_table(report_.parts, needs_all ? SIZE_MAX : rows_, needs_all ? trim : TrimRows{}),
+                 "more step");
   }
 
   // Beside other tables the first few.
@@ -309,11 +319,18 @@ class DocumentAssembly {
     if (options_.sort.empty() && is_text() && has_rows && !leaves_out_each_process()) add(by("total"));
   }
 
+  // In its own order it has the largest owners and the others as one row, so that its rows add up to the peak.
   void add_memory() {
-    std::vector<ReportTable> tables = memory_tables(report_.parts, groups_, report_.start, rows_, is_detailed());
+    const bool needs_all = !options_.sort.empty() || !options_.filter.empty();
+    std::vector<ReportTable> tables =
+        memory_tables(report_.parts, groups_, report_.start, needs_all ? SIZE_MAX : rows_, is_detailed());
     if (is_asked_for("memory") && std::ranges::find(tables, "memory", &ReportTable::name) == tables.end())
       tables.insert(tables.begin(), make_table("memory", "Memory"));
-    for (ReportTable& table : tables) add(std::move(table));
+    for (ReportTable& table : tables)
+      if (needs_all)
+        add_in_order(std::move(table), "more row");
+      else
+        add(std::move(table));
   }
 
   void add_processes() {
@@ -329,6 +346,7 @@ class DocumentAssembly {
       const bool has_sum = !group.is_one() && sum != report_.group_operators.end();
       ReportTable table =
           ops_table(has_sum ? sum->second : group.first().statistics.operators, group.operator_ns(), "");
+      filter_rows(table, options_.filter);
       sort_rows(table, *find_column(table.columns, "self"));
       if (const size_t rows = std::min(kRowsOfEach, rows_); table.rows.size() > rows) table.rows.resize(rows);
       table.title = "Operators by self time in " + group.who() + ": ";

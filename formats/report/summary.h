@@ -73,6 +73,7 @@ struct TableOptions {
   // (in text) by total time, kernels and modules by total, Python by self. A table without such a column keeps its own
   // order.
   std::string sort{};
+  std::string filter{};                // only rows that have this in one of their texts (filter_rows()); empty: all
   std::vector<std::string> columns{};  // keys of one table, or "all"; empty: those that the style shows
   ReportStyle style = ReportStyle::kText;
   OpGrouping grouping{};        // for the operators

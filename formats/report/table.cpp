@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <limits>
 #include <numeric>
 
@@ -63,6 +64,20 @@ void sort_rows(ReportTable& table, size_t column) {
       return x > y;
     }
     return texts_come_first(a, b);
+  });
+}
+
+void filter_rows(ReportTable& table, std::string_view text) {
+  if (text.empty()) return;
+  const auto is_same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == std::tolower(static_cast<unsigned char>(b));
+  };
+  std::erase_if(table.rows, [&](const std::vector<Cell>& row) {
+    return std::ranges::none_of(row, [&](const Cell& cell) {
+      // Behind a process id may be what name_processes() takes away.
+      const std::string_view shown = text_in(cell).substr(0, text_in(cell).find('\x1f'));
+      return !std::ranges::search(shown, text, is_same).empty();
+    });
   });
 }
 

@@ -62,6 +62,9 @@ std::optional<size_t> find_column(std::span<const Column> columns, std::string_v
 // Largest numbers first, text from A to Z, missing values last; equal ones by the rows' texts.
 void sort_rows(ReportTable& table, size_t column);
 
+// Keeps the rows that have `text` in one of their texts, in either case of letters; all where it is empty.
+void filter_rows(ReportTable& table, std::string_view text);
+
 // Called after each row while a table is made. It may remove rows that will not be shown, so that they do not fill the
 // memory.
 using TrimRows = std::function<void(ReportTable&)>;

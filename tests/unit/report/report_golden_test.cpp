@@ -2,10 +2,14 @@
 // with modules, memory, GPUs and collectives: golden/report/TABLE.STYLE.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "formats/report/columns.h"
 #include "formats/report/summary.h"
 #include "formats/write/chrome_legacy.h"
 #include "formats/write/memory_timeline.h"
@@ -218,6 +222,82 @@ TEST_CASE("every table in every style") {
       check(std::string(table).append(".").append(ending), ranks.report(options));
     }
   }
+}
+
+namespace {
+
+using nlohmann::json;
+
+json tables_of(const TwoRanks& ranks, TableOptions options) {
+  options.style = ReportStyle::kJson;
+  return json::parse(ranks.report(std::move(options)))["tables"];
+}
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+size_t rows_with(const json& tables, const std::string& text) {
+  const auto has_text = [&text](const json& row) {
+    return std::any_of(row.begin(), row.end(), [&text](const json& cell) {
+      return cell.is_string() && lower(cell.get<std::string>()).find(lower(text)) != std::string::npos;
+    });
+  };
+  size_t rows = 0;
+  for (const json& table : tables)
+    rows += static_cast<size_t>(std::count_if(table["rows"].begin(), table["rows"].end(), has_text));
+  return rows;
+}
+
+size_t rows_of(const json& tables) {
+  size_t rows = 0;
+  for (const json& table : tables) rows += table["rows"].size();
+  return rows;
+}
+
+// Largest numbers first, texts from A to Z, what is missing last.
+bool is_in_order(const json& before, const json& after) {
+  if (before.is_null() || after.is_null()) return after.is_null();
+  return before.is_string() ? before <= after : before >= after;
+}
+
+}  // namespace
+
+TEST_CASE("every table takes a filter, an order by each of its columns, and a limit") {
+  const TwoRanks ranks;
+  for (const std::string& name : table_names()) {
+    CAPTURE(name);
+    const json all = tables_of(ranks, {.tables = {name}, .rows = SIZE_MAX});
+    for (const json& table : all) {
+      if (table["rows"].empty()) continue;
+      for (const json& cell : table["rows"].back()) {
+        if (!cell.is_string() || cell.get<std::string>().empty()) continue;
+        const std::string text = cell.get<std::string>();
+        CAPTURE(text);
+        const json found = tables_of(ranks, {.tables = {name}, .rows = SIZE_MAX, .filter = lower(text)});
+        CHECK(rows_with(found, text) == rows_of(found));
+        CHECK(rows_of(found) == rows_with(all, text));
+      }
+    }
+    for (const Column& column : columns_of(name)) {
+      const std::string key(column.key);
+      CAPTURE(key);
+      for (const json& table : tables_of(ranks, {.tables = {name}, .rows = SIZE_MAX, .sort = key})) {
+        const json& rows = table["rows"];
+        for (size_t i = 1; i < rows.size(); ++i)
+          if (rows[i].contains(key)) CHECK(is_in_order(rows[i - 1][key], rows[i][key]));
+      }
+    }
+    for (const json& table : tables_of(ranks, {.tables = {name}, .rows = 1})) CHECK(table["rows"].size() <= 1);
+  }
+}
+
+TEST_CASE("what no row has is said") {
+  const TwoRanks ranks;
+  CHECK(ranks.report({.tables = {"ops"}, .filter = "no such thing"})
+            .ends_with("\nOperators by self time\n  no row has 'no such thing' (--filter)\n"));
+  CHECK(ranks.report({.tables = {"ops"}, .rows = 1, .filter = "ADDMM"}).find("aten::addmm") != std::string::npos);
 }
 
 TEST_CASE("operators by what they are grouped by") {
