@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <string_view>
 
+#include "formats/io/fitted.h"
 #include "formats/io/text.h"
 
 namespace torchprof::formats {
@@ -71,20 +73,53 @@ std::string broken(std::string_view text, size_t width, size_t indent) {
   return lines.append(shorten(text, width));
 }
 
+namespace {
+
+// What the last column gets at least in a line of this width.
+size_t least_for_last(size_t width) {
+  constexpr size_t kLeast = 16;
+  return std::clamp(width / 3, kLeast, kNarrowest);
+}
+
+// The columns but the last that are shown.
+std::vector<size_t> columns_that_fit(const std::vector<size_t>& widths, const Fit& fit) {
+  std::vector<size_t> shown(widths.size());
+  std::iota(shown.begin(), shown.end(), size_t{0});
+  const auto used = [&] {
+    size_t sum = 0;
+    for (const size_t c : shown) sum += 2 + widths[c];
+    return sum;
+  };
+  while (!fit.importance.empty() && shown.size() > 1 && used() + 2 + least_for_last(fit.width) > fit.width) {
+    auto least = shown.begin();
+    for (auto at = shown.begin(); at != shown.end(); ++at)
+      if (fit.importance[*at] <= fit.importance[*least]) least = at;
+    shown.erase(least);
+  }
+  return shown;
+}
+
+}  // namespace
+
 std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last) {
+  return aligned(head, rows, last, {});
+}
+
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last, const Fit& fit) {
   std::vector<size_t> widths;
   for (size_t c = 0; c + 1 < head.size(); ++c) {
     widths.push_back(columns(head[c]));
     for (const Cells& row : rows) widths.back() = std::max(widths.back(), columns(row[c]));
   }
+  const std::vector<size_t> shown = columns_that_fit(widths, fit);
   std::string text;
   auto line = [&](const Cells& cells) {
     size_t used = 0;
-    for (size_t c = 0; c < widths.size(); ++c) {
+    for (const size_t c : shown) {
       text.append(2 + widths[c] - columns(cells[c]), ' ').append(cells[c]);
       used += 2 + widths[c];
     }
-    const size_t width = std::max(kWidth, used + 2 + kNarrowest) - used - 2;
+    const size_t width = std::max(fit.width, used + 2 + least_for_last(fit.width)) - used - 2;
     text.append("  ").append(last == LastColumn::kWhole    ? cells.back()
                              : last == LastColumn::kBroken ? broken(cells.back(), width, used + 2)
                                                            : shorten(cells.back(), width));

@@ -171,7 +171,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"avg_ns", "average", Unit::kTime},
         {"bytes", "bytes", Unit::kBytes},
         {"gb_per_s", "GB/s", Unit::kNumber, true, false, "-", 3},
-        {"waiting_ns", "waiting", Unit::kTime},
+        {"waiting_ns", "waiting", Unit::kTime, true, false, "-", 1, 1},
         {"slowest_percent", "slowest", Unit::kPercent, true, false, "-", 0},
         {"slowest", "process"},
         {"name", "name"},

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "formats/io/cells.h"
+#include "formats/io/fitted.h"
 #include "formats/io/print.h"
 #include "formats/io/text.h"
 
@@ -58,6 +59,7 @@ std::string raw(const Cell& cell) {
 
 struct Shown {  // columns as people see them
   Cells head;
+  std::vector<int> importance;  // of each
   std::vector<Cells> rows;
 };
 
@@ -67,7 +69,10 @@ size_t indent(uint32_t depth) { return std::min<size_t>(2 * size_t{depth}, kNarr
 Shown shown(const ReportTable& table, bool appends) {
   Shown out;
   for (const Column& column : table.columns)
-    if (column.is_shown && !(appends && column.is_appended)) out.head.emplace_back(column.title);
+    if (column.is_shown && !(appends && column.is_appended)) {
+      out.head.emplace_back(column.title);
+      out.importance.push_back(2 * column.importance + (column.unit == Unit::kText ? 1 : 0));
+    }
   for (const std::vector<Cell>& row : table.rows) {
     const size_t number = out.rows.size();
     Cells& cells = out.rows.emplace_back();
@@ -85,20 +90,26 @@ Shown shown(const ReportTable& table, bool appends) {
 }
 
 std::string report_text(const ReportDocument& report) {
-  std::string out = shorten(report.headline, kWidth) + "\n";
+  const size_t width = report.width;
+  std::string out;
+  if (report.leaves_out_columns)
+    for (const std::string& line : wrap(report.headline, width)) out.append(line).append("\n");
+  else
+    out = shorten(report.headline, width) + "\n";
   for (const ReportTable& table : report.tables) {
-    const Shown s = shown(table, true);
-    std::string body = s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.last_column);
+    Shown s = shown(table, true);
+    const Fit fit{width, report.leaves_out_columns ? std::move(s.importance) : std::vector<int>{}};
+    std::string body =
+        s.rows.empty() || s.head.empty() ? std::string() : aligned(s.head, s.rows, table.last_column, fit);
     for (const std::string& remark : table.remarks)
-      for (const std::string& line : wrap(remark, kWidth - 2)) body.append("  ").append(line).append("\n");
+      for (const std::string& line : wrap(remark, width - 2)) body.append("  ").append(line).append("\n");
     std::string title;
-    for (const std::string& line : wrap(table.title, kWidth - 2))
-      title.append(title.empty() ? "" : "\n  ").append(line);
+    for (const std::string& line : wrap(table.title, width - 2)) title.append(title.empty() ? "" : "\n  ").append(line);
     section(out, title, body);
   }
   std::string notes;
   for (const std::string& note : report.notes)
-    for (const std::string& line : wrap(note, kWidth - 2)) notes.append("  ").append(line).append("\n");
+    for (const std::string& line : wrap(note, width - 2)) notes.append("  ").append(line).append("\n");
   section(out, "Not in the trace", notes);
   return out;
 }

@@ -1,7 +1,7 @@
 // A report in one of its styles. Always valid UTF-8 with a newline at the end.
 //
-//   text      lines of at most kWidth columns (longer where chosen columns or whole names need more); empty tables are
-//             left out
+//   text      lines of ReportDocument::width columns (longer where chosen columns or whole names need more); empty
+//             tables are left out
 //   JSON      {"headline": "...",
 //              "tables": [{"name": "ops", "title": "...",
 //                          "columns": [{"key": "self_cpu_ns", "title": "self", "unit": "ns"}, ...],

@@ -28,6 +28,8 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
 constexpr std::string_view kNoLines =
     "lines come from the raw records of runs with --python functions (the default) or --native on";
 
+constexpr size_t kNarrowestTerminal = 40;  // columns; the lines of tables are no shorter
+
 // Whether no row has a value there.
 bool is_without(const ReportTable& table, std::string_view key) {
   const size_t i = table.column(key);
@@ -46,6 +48,9 @@ class DocumentAssembly {
         rows_(options.rows.value_or(leaves_out_each_process() ? kRowsOfMany : kRows)) {
     document_.headline = report.headline;
     document_.notes = report.notes;
+    if (options.terminal == 0) return;
+    document_.width = std::max(options.terminal, kNarrowestTerminal);
+    document_.leaves_out_columns = options.columns.empty();
   }
 
   ReportDocument run() {
@@ -350,7 +355,8 @@ class DocumentAssembly {
       sort_rows(table, *find_column(table.columns, "self"));
       if (const size_t rows = std::min(kRowsOfEach, rows_); table.rows.size() > rows) table.rows.resize(rows);
       table.title = "Operators by self time in " + group.who() + ": ";
-      table.title += shorten(printable(group.first().command), kWidth - columns(table.title));
+      table.title += shorten(printable(group.first().command),
+                             std::max(document_.width, columns(table.title) + kNarrowest) - columns(table.title));
       add(with_what_is_there(std::move(table)));
     }
   }

@@ -85,6 +85,8 @@ struct TableOptions {
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took
   bool leaves_out_empty = false;  // named tables without rows, too; otherwise they say why they have none
+  // Of text: columns of the terminal that it is for, where what does not fit is left out; 0: of none, kWidth.
+  size_t terminal = 0;
 };
 
 // The tables that `report` has: "ops", "kernels", "calls", "modules", "memory", "python", "steps", "comms", "threads",
@@ -100,7 +102,8 @@ std::vector<std::string> column_names(const std::string& table);
 void check(const TableOptions& options);
 
 // What `torchprof run` prints at its end and writes to summary.txt, and what `torchprof report` prints. In text lines
-// have at most 120 columns, but for whole names, with a newline at the end. Always valid UTF-8.
+// have at most 120 columns, or those of the terminal, but for whole names, with a newline at the end. Always valid
+// UTF-8.
 std::string summary_text(const Trace& trace, const TableOptions& options = {});
 // The same in two parts, for who wants the data, too.
 Report report_for(const Trace& trace, const TableOptions& options);

@@ -31,6 +31,7 @@ struct Column {
   bool is_appended = false;
   std::string_view missing = "-";  // in text
   int digits = 1;                  // behind the point, for kPercent and kNumber
+  int importance = 0;              // in a narrow terminal columns of less are left out first, numbers before texts
 };
 
 using Cell = std::variant<std::monostate, int64_t, double, std::string>;  // monostate: missing
@@ -53,7 +54,9 @@ struct ReportTable {
 struct ReportDocument {
   std::string headline;
   std::vector<ReportTable> tables;
-  std::vector<std::string> notes;  // what was not captured, lost or damaged
+  std::vector<std::string> notes;   // what was not captured, lost or damaged
+  size_t width = kWidth;            // of a line of text
+  bool leaves_out_columns = false;  // of text: those for which a line has no room
 };
 
 // The column that `order` means: a key, a key without _ns or _bytes, or self, total, average. None: no such column.

@@ -51,8 +51,10 @@ std::string short_summary(const formats::Trace& trace) {
   formats::EventCounts counts;
   for (const formats::Process& process : trace.processes) counts += process.counts;
   const char* most = counts.operators == 0 ? "python" : "ops";
-  return formats::summary_text(
-      trace, {.tables = {"advice", most, "modules", "steps"}, .rows = kSummaryRows, .leaves_out_empty = true});
+  return formats::summary_text(trace, {.tables = {"advice", most, "modules", "steps"},
+                                       .rows = kSummaryRows,
+                                       .leaves_out_empty = true,
+                                       .terminal = said_columns()});
 }
 
 std::string process_lines(const formats::Trace& trace) {

@@ -1,4 +1,6 @@
 // torchprof report: prints tables.
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "formats/io/cells.h"
@@ -11,6 +13,7 @@
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
+#include "launcher/terminal/screen.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -55,6 +58,7 @@ int report(const Arguments& arguments) {
   ReportOptions options = parse_report(arguments);
   const Input input = find_input(options.input);
   options.tables.writing = phases_of(input);
+  options.tables.terminal = terminal_columns(STDOUT_FILENO);
   if (!options.html.empty()) return write_page(options, input);
   const std::string text = input.spools.empty() ? formats::summary_text(one_trace(input), options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -22,6 +23,7 @@ std::atomic<bool> is_overwritten = false;  // the terminal's last line is one of
 bool take_overwritten() { return is_overwritten.exchange(false, std::memory_order_relaxed); }
 
 constexpr const char* kToItsBegin = "\r\033[K";
+constexpr const char* kBegin = "torchprof: ";
 
 void put(std::string_view text) {
   // If nobody reads stderr, nothing can be done about it.
@@ -34,7 +36,7 @@ std::string as_lines(std::string_view text) {
   std::string out;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    out += "torchprof: ";
+    out += kBegin;
     out += formats::shorten(formats::printable(text.substr(0, end)), kLongestLine);
     out += '\n';
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
@@ -58,6 +60,11 @@ void print(std::string_view text) {
 }
 
 void print_text(std::string_view text) { print(formats::for_terminal(text)); }
+
+size_t said_columns() {
+  const size_t columns = terminal_columns(STDERR_FILENO);
+  return columns == 0 ? 0 : columns - std::min(columns - 1, std::strlen(kBegin));
+}
 
 void complain(std::string_view text) {
   const std::string lines = as_lines(text);

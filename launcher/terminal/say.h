@@ -21,6 +21,8 @@ void print_text(std::string_view text);
 
 // `text` may have several lines; a newline at its end adds no empty one. Prints nothing after set_quiet(true).
 void say(std::string_view text);
+// How many columns a line of say() has on the terminal at stderr, behind "torchprof: "; 0: there is no terminal.
+size_t said_columns();
 // The same, even if quiet: for errors, and for what was lost.
 void complain(std::string_view text);
 

@@ -35,11 +35,20 @@ bool has_utf8() {
   return false;
 }
 
-ScreenSize screen_size() {
+namespace {
+
+ScreenSize size_of_terminal(int fd) {
   winsize size{};
-  if (isatty(STDOUT_FILENO) != 1) return {100, 1000};
-  if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {80, 24};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col == 0 || size.ws_row == 0) return {80, 24};
   return {size.ws_col, size.ws_row};
+}
+
+}  // namespace
+
+size_t terminal_columns(int fd) { return isatty(fd) == 1 ? size_of_terminal(fd).columns : 0; }
+
+ScreenSize screen_size() {
+  return isatty(STDOUT_FILENO) == 1 ? size_of_terminal(STDOUT_FILENO) : ScreenSize{100, 1000};
 }
 
 Screen::Screen() {

@@ -28,6 +28,8 @@ bool can_draw();
 bool has_colours();
 // Whether the locale's text is UTF-8, by LC_ALL, LC_CTYPE and LANG.
 bool has_utf8();
+// How many columns a line of the terminal at this descriptor has; 0: there is no terminal.
+size_t terminal_columns(int fd);
 ScreenSize screen_size();  // of the terminal at stdout; 100 by 1000 if there is none
 
 class Screen {

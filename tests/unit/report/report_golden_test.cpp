@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/io/text.h"
 #include "formats/report/columns.h"
 #include "formats/report/summary.h"
 #include "formats/write/chrome_legacy.h"
@@ -291,6 +292,33 @@ TEST_CASE("every table takes a filter, an order by each of its columns, and a li
     }
     for (const json& table : tables_of(ranks, {.tables = {name}, .rows = 1})) CHECK(table["rows"].size() <= 1);
   }
+}
+
+TEST_CASE("tables follow the width of a terminal: narrow ones have fewer columns and shorter names") {
+  const TwoRanks ranks;
+  const auto text_for = [&ranks](const std::string& table, size_t terminal) {
+    return ranks.report({.tables = {table}, .has_totals = true, .terminal = terminal});
+  };
+  for (const std::string& table : table_names())
+    for (size_t terminal = 60; terminal <= 240; terminal += 20) {
+      const std::string text = text_for(table, terminal);
+      CAPTURE(text);
+      CAPTURE(terminal);
+      for (size_t at = 0, end = 0; at < text.size(); at = end + 1) {
+        end = text.find('\n', at);
+        CHECK(columns(std::string_view(text).substr(at, end - at)) <= terminal);
+      }
+    }
+  const std::string name = "autograd::engine::evaluate_function: AddmmBackward0";
+  const std::string wide = text_for("ops", 200), narrow = text_for("ops", 60);
+  CHECK(wide.find(name) != wide.npos);
+  CHECK(wide.find("GFLOPs") != wide.npos);
+  CHECK(narrow.find(name) == narrow.npos);
+  CHECK(narrow.find("GFLOPs") == narrow.npos);
+  CHECK(narrow.find("  self  self %  ") != narrow.npos);
+  CHECK(narrow.find("...") != narrow.npos);
+  CHECK(ranks.report({.tables = {"ops"}, .columns = {"name", "flops", "calls"}, .terminal = 60}).find("GFLOPs") !=
+        std::string::npos);
 }
 
 TEST_CASE("what no row has is said") {
