@@ -58,8 +58,8 @@
 //                  time, as where it overlaps with computing
 //   slow rank      in most collectives the others wait for the same process. Without: less what they wait
 //
-// A finding has to cost a fiftieth of a step, most of them a 33rd; so it has in the mean over all ranks. What few steps have costs its mean over all steps,
-// all else the median (spread.h). What comes and goes by itself is not told.
+// A finding has to cost a fiftieth of a step, most of them a 33rd; so it has in the mean over all ranks. What few steps
+// have costs its mean over all steps, all else the median (spread.h). What comes and goes by itself is not told.
 #pragma once
 
 #include <cstdint>

@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "formats/io/demangle.h"
+#include "formats/symbols/demangle.h"
 
 namespace torchprof::formats {
 namespace {

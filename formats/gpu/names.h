@@ -8,7 +8,7 @@
 
 namespace torchprof::formats {
 
-std::string kernel_name(std::string_view mangled);       // demangled (io/demangle.h); never empty
+std::string kernel_name(std::string_view mangled);       // demangled (symbols/demangle.h); never empty
 std::string copy_name(const GpuCopy& copy);              // "Memcpy HtoD (Pageable -> Device)"
 std::string set_name(const GpuSet& set);                 // "Memset (Device)"
 std::string sync_name(const GpuSync& sync);              // "Stream Sync"

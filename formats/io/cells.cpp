@@ -7,7 +7,6 @@
 #include <numeric>
 #include <string_view>
 
-#include "formats/io/fitted.h"
 #include "formats/io/text.h"
 
 namespace torchprof::formats {
@@ -100,10 +99,6 @@ std::vector<size_t> columns_that_fit(const std::vector<size_t>& widths, const Fi
 }
 
 }  // namespace
-
-std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last) {
-  return aligned(head, rows, last, {});
-}
 
 std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last, const Fit& fit) {
   std::vector<size_t> widths;

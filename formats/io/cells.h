@@ -1,5 +1,5 @@
-// Cells of tables for people, and the tables. A line has at most kWidth columns, more only where the columns before the
-// last one need them.
+// Cells of tables for people, and the tables. A line has at most kWidth columns or those of a terminal, more only where
+// the columns before the last one need them.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,14 @@ std::string plural(uint64_t n, const std::string& one);  // "2 kernels"
 // however long it is.
 enum class LastColumn : uint8_t { kShortened, kBroken, kWhole };
 using Cells = std::vector<std::string>;
-std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last = LastColumn::kShortened);
+struct Fit {
+  size_t width = kWidth;  // of a line, in columns
+  // Of each column but the last, for when they do not all fit: the least important ones are left out, of several alike
+  // the last; never all. Empty: none is left out, and the lines are longer.
+  std::vector<int> importance{};
+};
+std::string aligned(const Cells& head, const std::vector<Cells>& rows, LastColumn last = LastColumn::kShortened,
+                    const Fit& fit = {});
 
 // A title and a body; nothing if the body is empty.
 void section(std::string& out, const std::string& title, const std::string& body);

@@ -4,9 +4,9 @@
 // dictionary, and ends at a byte (deflate.h). Put together the chunks are one deflate stream that any reader of gzip
 // reads, and that is only five bytes a chunk longer. However many threads compress, the bytes are the same.
 //
-// Threads: one thread at a time calls. Threads of its own, thread_count() of them (parallel.h), compress until the object
-// is destroyed, with all signals blocked; they start with the second chunk. Where none can be started, and within
-// in_order(), the caller compresses.
+// Threads: one thread at a time calls. Threads of its own, thread_count() of them (parallel.h), compress until the
+// object is destroyed, with all signals blocked; they start with the second chunk. Where none can be started, and
+// within in_order(), the caller compresses.
 // Memory: some 550 KiB a chunk, for two chunks a thread, and a Deflate a thread.
 // Errors: throws what the sink throws, and std::bad_alloc.
 #pragma once

@@ -1,9 +1,10 @@
 // JSON of any size, token by token, in constant memory.
 //
-// What RFC 8259 says, and a byte order mark in front. Numbers come as their text, since a double has not all digits of a
-// time; a text is UTF-8. Lists and objects may be nested kDeepestJson deep: the parser calls itself for each.
+// What RFC 8259 says, and a byte order mark in front. Numbers come as their text, since a double has not all digits of
+// a time; a text is UTF-8. Lists and objects may be nested kDeepestJson deep: the parser calls itself for each.
 //
-// Errors: Error, by ByteStream::fail(): "it is not JSON at byte N: cause", "it is cut off after N bytes", "it is empty".
+// Errors: Error, by ByteStream::fail(): "it is not JSON at byte N: cause", "it is cut off after N bytes", "it is
+// empty".
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class JsonTokens {
 
 inline constexpr size_t kDeepestJson = 1000;
 
-// Gives all tokens of one document. `may_be_cut`: asked where the text ends before the document does. False: it does, and
-// may.
+// Gives all tokens of one document. `may_be_cut`: asked where the text ends before the document does. False: it does,
+// and may.
 bool read_json(ByteStream& stream, JsonTokens& tokens, const std::function<bool()>& may_be_cut);
 
 }  // namespace torchprof::formats

@@ -1,12 +1,12 @@
-// Work that can be cut into pieces, done by several threads; what comes out is in the order of the pieces, so that it is
-// the same for any number of threads.
+// Work that can be cut into pieces, done by several threads; what comes out is in the order of the pieces, so that it
+// is the same for any number of threads.
 //
 // in_order(count, make, take): `make(i)`, for each i < count, runs on any of the threads, of several i at once; what it
-// reads, nobody may change meanwhile. `take(i, result)` runs on the caller's thread, one after another by i. At most two
-// results a thread wait to be taken, so memory is bounded by the largest of them.
+// reads, nobody may change meanwhile. `take(i, result)` runs on the caller's thread, one after another by i. At most
+// two results a thread wait to be taken, so memory is bounded by the largest of them.
 //
-// Errors: what make() or take() throws is thrown to the caller, of several the one of the lowest i; what comes behind it
-// may have been made and is not taken. Where no thread can be started the caller does all of it.
+// Errors: what make() or take() throws is thrown to the caller, of several the one of the lowest i; what comes behind
+// it may have been made and is not taken. Where no thread can be started the caller does all of it.
 // Threads: they have all signals blocked, and are gone when in_order() returns. Within make() is_parallel() is true:
 // what would start threads of its own does without (gzip.h), and so does an in_order() there.
 #pragma once

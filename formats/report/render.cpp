@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "formats/io/cells.h"
-#include "formats/io/fitted.h"
 #include "formats/io/print.h"
 #include "formats/io/text.h"
 

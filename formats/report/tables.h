@@ -53,8 +53,8 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, con
 // Shows these columns if any row has a value other than 0 in `key`.
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
 
-// Why a table that was asked for has no rows, for people and without a point at its end: what is missing, and what would
-// make it. `table`: a name of make_table(). Empty: it needs none, as it says so itself.
+// Why a table that was asked for has no rows, for people and without a point at its end: what is missing, and what
+// would make it. `table`: a name of make_table(). Empty: it needs none, as it says so itself.
 std::string why_empty(std::string_view table, const Report& report);
 
 // In the column `pid` puts process ids in place of keys; where there are several ranks or hosts, adds columns `rank`

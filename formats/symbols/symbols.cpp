@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "formats/io/demangle.h"
+#include "formats/symbols/demangle.h"
 
 namespace torchprof::formats {
 namespace {

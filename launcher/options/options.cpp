@@ -191,8 +191,7 @@ ReportOptions parse_report(const Arguments& arguments) {
       ->type_name("KEY");
   app.add_option("--filter", t.filter, "only rows that have this in one of their names, in either case of letters")
       ->type_name("NAME");
-  app.add_option("-n,--top,--limit", top,
-                 "rows of each table [15 in text and Markdown, 5 in the summary of many processes, else all]")
+  app.add_option("-n,--top,--limit", top, "rows of each table [15 in text and Markdown, 5 of many processes, else all]")
       ->type_name("N")
       ->check(whole_number);
   app.add_option("-c,--columns", columns, "which columns of the table, by their keys, or all")

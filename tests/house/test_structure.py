@@ -68,8 +68,8 @@ def test_no_two_types_of_a_namespace_have_one_name():
 
 
 def test_unit_tests_with_threads_run_under_the_sanitizer_of_threads():
-    listed = re.search(r"starts_threads = \[(.*?)\]", (ROOT / "tests/unit/meson.build").read_text())[1]
-    starting = re.compile(r"std::j?thread\b|std::async|pthread_create|gzip\.h")
+    listed = re.search(r"starts_threads = \[(.*?)\]", (ROOT / "tests/unit/meson.build").read_text(), re.DOTALL)[1]
+    starting = re.compile(r"std::j?thread\b|std::async|pthread_create|gzip\.h|parallel\.h")
     found = {name.removeprefix("tests/unit/").removesuffix("_test.cpp") for name in tracked()
              if re.fullmatch(r"tests/unit/\w+/\w+_test\.cpp", name) and starting.search((ROOT / name).read_text())}
     assert found == set(re.findall(r"'(.*?)'", listed))

@@ -15,7 +15,7 @@
 
 #include "formats/gpu/kernel_names.h"
 #include "formats/gpu/names.h"
-#include "formats/io/demangle.h"
+#include "formats/symbols/demangle.h"
 #include "tests/unit/support/spool_builder.h"
 
 namespace demangle_test {

@@ -290,7 +290,9 @@ TEST_CASE("every table takes a filter, an order by each of its columns, and a li
           if (rows[i].contains(key)) CHECK(is_in_order(rows[i - 1][key], rows[i][key]));
       }
     }
-    for (const json& table : tables_of(ranks, {.tables = {name}, .rows = 1})) CHECK(table["rows"].size() <= 1);
+    // The rows of memory add up to the peak: the other owners are a row, and so is what is older than the capture.
+    const size_t most = name == "memory" ? 3 : 1;
+    for (const json& table : tables_of(ranks, {.tables = {name}, .rows = 1})) CHECK(table["rows"].size() <= most);
   }
 }
 

@@ -199,18 +199,11 @@ TEST_CASE("no table that is asked for is a headline alone: one without rows says
   test::train(training, 100);
   for (const SpoolBuilder* b : {&nothing, &python, &training})
     for (const std::string& name : table_names())
-      for (const ReportStyle style : {ReportStyle::kText, ReportStyle::kMarkdown, ReportStyle::kJson}) {
+      for (const ReportStyle style : {ReportStyle::kText, ReportStyle::kMarkdown}) {
         const std::string text = report(*b, {.tables = {name}, .style = style});
         CAPTURE(name);
         CAPTURE(text);
-        if (style != ReportStyle::kJson) {
-          CHECK(std::ranges::count(text, '\n') > 3);
-          continue;
-        }
-        size_t filled = 0;
-        for (const json& table : json::parse(text)["tables"])
-          filled += !table["rows"].empty() || !table["remarks"].empty();
-        CHECK(filled > 0);
+        CHECK(std::ranges::count(text, '\n') > 3);
       }
 }
 

@@ -1,4 +1,4 @@
-#include "formats/io/demangle.h"
+#include "formats/symbols/demangle.h"
 
 #include <cxxabi.h>
 
@@ -7,7 +7,7 @@
 #include <memory>
 #include <optional>
 
-#include "formats/io/mangled_size.h"
+#include "formats/symbols/mangled_size.h"
 
 namespace torchprof::formats {
 

@@ -1,4 +1,4 @@
-#include "formats/io/mangled_size.h"
+#include "formats/symbols/mangled_size.h"
 
 #include <algorithm>
 #include <utility>
