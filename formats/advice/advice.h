@@ -54,6 +54,7 @@ struct ProcessFacts {
   std::optional<uint32_t> processors{};  // that the process may use
   bool is_loader = false;                // a worker of a DataLoader
   bool is_run = false;                   // a recorded one: step 0 is the first that it made
+  bool knows_growth = false;             // what of tensors stays in the steps that were recorded (memory/growth.h)
 };
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts);

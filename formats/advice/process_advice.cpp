@@ -75,7 +75,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.processors = facts.processors.value_or(advice.use.processors);
   advice.busy = busy_share_of(view);
   advice.is_first_step = facts.is_run && timeline.steps.size() == 1 && timeline.steps.front().number == 0;
-  Subject subject{view, facts.threads, facts.processors, growth, advice.use};
+  Subject subject{view, facts.threads, facts.processors, growth, facts.knows_growth, advice.use};
   // Beside a GPU operators cost what they keep it waiting for, which other rules tell.
   if (!view.has_gpu()) subject.claimed = find_in_operators(subject, advice.findings);
   find_on_the_host(subject, advice.findings);

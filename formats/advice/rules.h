@@ -81,6 +81,7 @@ struct Subject {  // a process
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
+  bool knows_growth = false;  // where none grows, none does
   ThreadUse use{};    // of the thread that runs the program
   Claimed claimed{};  // what other findings tell already
 };

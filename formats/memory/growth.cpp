@@ -109,10 +109,19 @@ class GrowthSink final : public Sink {
   std::optional<std::map<Device, std::unordered_map<uint64_t, Block>>> stays_;  // `live_` at the last step's end
 };
 
+bool can_grow(const Process& process, std::span<const StepSpan> steps) {
+  return steps.size() >= 1 + kGrowthAge + kFewestSteps && process.windows.size() <= 1;
+}
+
 }  // namespace
 
+bool shows_growth(const Process& process, std::span<const StepSpan> steps) {
+  const auto is_memory = [](const Source& s) { return s.name == "memory" && s.state == SourceState::kOn; };
+  return can_grow(process, steps) && std::ranges::any_of(process.sources, is_memory);
+}
+
 std::vector<MemoryGrowth> growth_of(const Process& process, std::span<const StepSpan> steps) {
-  if (steps.size() < 1 + kGrowthAge + kFewestSteps || process.windows.size() > 1) return {};
+  if (!can_grow(process, steps)) return {};
   return GrowthSink(process, steps).run();
 }
 

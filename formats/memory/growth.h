@@ -32,6 +32,9 @@ struct MemoryGrowth {
   uint64_t looked = 0;  // how many steps were looked at
 };
 
+// Whether an empty result of growth_of() says that nothing grows: it can have one, and allocations were recorded.
+bool shows_growth(const Process& process, std::span<const StepSpan> steps);
+
 // Largest first. Does one replay. Memory: the live blocks.
 std::vector<MemoryGrowth> growth_of(const Process& process, std::span<const StepSpan> steps);
 

@@ -69,9 +69,12 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
-ProcessFacts facts_of_process(const Process& process) {
-  return {whole_number(process.meta("torch.threads")), whole_number(process.meta("processors")),
-          is_loader(process.role), true};
+ProcessFacts facts_of_process(const Process& process, std::span<const StepSpan> steps) {
+  return {.threads = whole_number(process.meta("torch.threads")),
+          .processors = whole_number(process.meta("processors")),
+          .is_loader = is_loader(process.role),
+          .is_run = true,
+          .knows_growth = shows_growth(process, steps)};
 }
 
 // `jobs`: of each part; empty: they are all of one.
@@ -194,7 +197,8 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
     Timeline timeline = timeline_of(p, usual_of(p, part.statistics.steps.spans, std::identity()), &unit);
     if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
     out.too_deep = timeline.too_deep;
-    if (timelines.has_advice) out.advice = advice_of(timeline, part.statistics.growth, facts_of_process(p));
+    if (timelines.has_advice)
+      out.advice = advice_of(timeline, part.statistics.growth, facts_of_process(p, part.statistics.steps.spans));
     add_own_sums(part.timeline, timeline, timelines);
     if (timelines.has_path) out.timeline = std::move(timeline);
   }

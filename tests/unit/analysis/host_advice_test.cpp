@@ -417,4 +417,56 @@ TEST_CASE("the place of a loader's workers comes with its own text, and if a goo
   CHECK(with(10).source == "for batch in");
 }
 
+TEST_CASE("that Python objects are kept is said where tensors are known not to be, and nothing where they may be") {
+  constexpr int64_t kKib = 1 << 10;
+  enum class Recorded { kAll, kNoMemory, kWindows, kFew };
+  std::mt19937 random(5);
+  const auto advised = [](int64_t process, int64_t tensors, Recorded recorded) {
+    SpoolBuilder b;
+    b.on(b.thread(100));
+    b.source("memory", recorded == Recorded::kNoMemory ? SourceState::kOff : SourceState::kOn, "");
+    if (recorded == Recorded::kWindows)
+      for (uint64_t i = 0; i < 2; ++i) b.window(i + 1, 50 * i, 1 + 50 * i * kStep, (50 * i + 50) * kStep);
+    const uint64_t steps = recorded == Recorded::kFew ? 30 : 100;
+    uint64_t ran = 0;
+    for (uint64_t step = 0; step < 100; ++step) {
+      const uint64_t begin = 1'000 + step * kStep;
+      b.at(begin);
+      if (step < steps) {
+        b.annotation(step + 1, "ProfilerStep#" + std::to_string(step)).at(begin + 1'000).op(500, "keeps");
+        if (recorded != Recorded::kNoMemory && tensors > 0)
+          b.raw(static_cast<uint8_t>(Kind::Memory),
+                {0x1000 + step, static_cast<uint64_t>(tensors), uint64_t{1} << 30, 0, 0xff00});
+        b.at(begin + 9'000'000).op_end(500);
+      }
+      ran += kStep;
+      b.at(begin + kStep - 10);
+      if (step < steps) b.op_end(step + 1);
+      b.step_end(step, 0, 0).resident((uint64_t{1} << 30) + static_cast<uint64_t>(step * process));
+      b.used(ProcessorTime{{}, 100, 0, ran, 0, ran});
+    }
+    b.clean_exit(101 * kStep);
+    const LoadedTrace trace(b);
+    return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  };
+  for (int round = 0; round < 60; ++round) {
+    const int64_t process = static_cast<int64_t>(300 + random() % 3000) * kKib;
+    const auto recorded = static_cast<Recorded>(random() % 4);
+    // How much of it may be tensors'.
+    const int64_t tensors = round % 3 == 0 ? 0 : process / static_cast<int64_t>(1 + random() % 12);
+    const std::string text = advised(process, tensors, recorded);
+    CAPTURE(text);
+    CAPTURE(static_cast<int>(recorded));
+    CAPTURE(tensors);
+    const bool is_known = recorded == Recorded::kAll;
+    CHECK(says(text, "So it is Python objects") == (is_known && tensors == 0));
+    if (recorded == Recorded::kNoMemory || recorded == Recorded::kWindows || tensors == 0) {
+      CHECK(says(text, "Memory of the process grows"));
+      CHECK(says(text, "is not known: in most steps their memory") == !is_known);
+    } else {
+      CHECK_FALSE(says(text, "Memory of the process grows"));
+    }
+  }
+}
+
 }  // namespace host_advice_test
