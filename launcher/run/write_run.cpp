@@ -23,6 +23,7 @@
 #include "formats/ranks/choose.h"
 #include "formats/report/summary.h"
 #include "formats/trace/endings.h"
+#include "launcher/run/next_command.h"
 #include "launcher/run/too_large.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/still_running.h"
@@ -46,15 +47,18 @@ constexpr std::string_view kNothingTraced =
     "its processes run in another root or mount namespace, where the run directory is not.\n"
     "`torchprof doctor -- COMMAND` says more.\n";
 
-// The short summary that is printed; summary.txt has all of it.
-std::string short_summary(const formats::Trace& trace) {
+// The short summary that is printed; summary.txt has all of it. `next`: the command that shows more (next_command.h).
+std::string short_summary(const formats::Trace& trace, const fs::path& run, std::string& next) {
   formats::EventCounts counts;
   for (const formats::Process& process : trace.processes) counts += process.counts;
   const char* most = counts.operators == 0 ? "python" : "ops";
-  return formats::summary_text(trace, {.tables = {"advice", most, "modules", "steps"},
-                                       .rows = kSummaryRows,
-                                       .leaves_out_empty = true,
-                                       .terminal = said_columns()});
+  const formats::TableOptions options{.tables = {"advice", most, "modules", "steps"},
+                                      .rows = kSummaryRows,
+                                      .leaves_out_empty = true,
+                                      .terminal = said_columns()};
+  const formats::Report report = formats::report_for(trace, options);
+  next = next_command(report, run);
+  return formats::summary_text(report, options);
 }
 
 std::string process_lines(const formats::Trace& trace) {
@@ -252,14 +256,15 @@ void add_findings(Info& info, const formats::Trace& trace, const std::vector<Run
 // `main`: the path of the trace to open; empty: none was written. `is_known_why`: if nothing was traced, other lines
 // say why.
 std::string summary_text(const formats::Trace& trace, const std::vector<RunDir::Untraced>& untraced,
-                         const fs::path& main, bool is_known_why) {
-  std::string text;
+                         const fs::path& run, const fs::path& main, bool is_known_why) {
+  std::string text, next;
   if (trace.processes.empty() && trace.unreadable.empty() && trace.uncaptured.empty() && !is_known_why)
     text += kNothingTraced;
-  if (!trace.processes.empty()) text += short_summary(trace) + process_lines(trace);
+  if (!trace.processes.empty()) text += short_summary(trace, run, next) + process_lines(trace);
   if (trace.processes.empty())
     for (const std::string& line : formats::uncaptured_lines(trace)) text += line + "\n";
   text += untraced_lines(untraced);
+  if (!next.empty()) text += "\nmore: " + next;
   if (!main.empty()) text += "\ntrace: " + main.string() + "\nopen it in https://ui.perfetto.dev or chrome://tracing\n";
   return text;
 }
@@ -318,9 +323,10 @@ Written write_run(const RunDir& dir, Info info, const std::vector<const formats:
   add_findings(info, trace, untraced, traces);
 
   const std::string name = main_trace(files, traces);
-  Written out{.text = summary_text(trace, untraced, name.empty() ? fs::path() : dir.path() / name, !has_info),
-              .trouble = trouble_of(trace, first_error),
-              .is_complete = first_error.empty() && is_whole(trace)};
+  Written out{
+      .text = summary_text(trace, untraced, dir.path(), name.empty() ? fs::path() : dir.path() / name, !has_info),
+      .trouble = trouble_of(trace, first_error),
+      .is_complete = first_error.empty() && is_whole(trace)};
   info["exported"] = out.is_complete && info.value("still_running", Info::array()).empty();
   for (const std::string& file : own)  // written earlier, in other formats
     if (!is_among(files, file) && is_among(to_be, file)) files.push_back(file);

@@ -1,5 +1,7 @@
 """Which command is started, and what is said of one that cannot be."""
 import os
+import re
+import shlex
 import sys
 
 import pytest
@@ -28,3 +30,28 @@ def test_a_script_whose_interpreter_is_not_there_is_named_with_it(torchprof, tmp
     done = torchprof("run", "./work.py")
     assert (done.returncode, done.stderr) == (127, "torchprof: cannot start './work.py': No such file or directory: "
                                               "its first line names /no/such/python, which is not there\n")
+
+
+LEAK = """import torch
+x, kept = torch.ones(100_000), []
+for _ in range(40):
+    with torch.profiler.record_function("ProfilerStep#%d" % _): kept.append(x * 2)
+"""
+PLAIN = "def work(): return sum(range(100_000))\nfor _ in range(30): work()\n"
+
+
+@pytest.mark.parametrize("name", ["run", "a run's", "it\'s \"$HOME\" `x`; !"])
+@pytest.mark.parametrize("program, table, options", [(LEAK, "memory", []), (LEAK, "memory", ["--discard"]), (PLAIN, "python", [])])
+def test_the_summary_ends_with_a_command_that_shows_more_of_what_it_has_first(torchprof, torch_python, tmp_path, program, table, options, name):
+    (tmp_path / "work.py").write_text(program)
+    done = torchprof("run", "-o", name, *options, torch_python, "work.py")
+    more, = re.findall("^torchprof: more: torchprof (report .*?)   \\((.*)\\)$", done.stderr, re.MULTILINE)
+    words = shlex.split(more[0])
+    assert words == ["report", str(tmp_path / name), "-t", table], done.stderr
+    shown = torchprof(*words)
+    assert shown.returncode == 0 and len(shown.stdout.splitlines()) > 4, shown
+
+
+def test_where_nothing_was_recorded_no_command_is_said_to_show_more(torchprof, tmp_path):
+    done = torchprof("run", "-o", "run", "/bin/true")
+    assert done.returncode == 0 and "more:" not in done.stderr, done.stderr
