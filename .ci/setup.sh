@@ -3,7 +3,7 @@
 
 build_packages="g++ ccache meson ninja-build pkg-config nlohmann-json3-dev libcli11-dev zlib1g-dev libdw-dev libbz2-dev liblzma-dev libprotozero-dev libboost1.81-dev libsqlite3-dev doctest-dev"
 test_packages="gcc git gdb openmpi-bin binutils strace libtorch-test libtorch-dev clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev python3-coverage libpython3.11-testsuite
-    python3-gevent python3-pytest-xdist libjemalloc2 protobuf-compiler chromium btrfs-progs debuginfod libunwind8 python3-pandas"
+    python3-gevent python3-pytest-xdist libjemalloc2 protobuf-compiler chromium btrfs-progs debuginfod libunwind8 python3-pandas prometheus"
 roots_packages="debootstrap"
 cross_packages="g++-aarch64-linux-gnu qemu-user-static"
 package_packages="python3-venv virtualenv lintian zsh fish python3-jinja2 python3-yaml"
@@ -24,6 +24,10 @@ install_missing() {
     as_root=""
     [ "$(id -u)" = 0 ] || as_root=sudo
     $as_root apt-get -qq update >/dev/null
+    # Tests start a Prometheus of their own. Debian's package would start one at once and at every boot, on port 9090.
+    case "$missing " in
+    *" prometheus "*) $as_root sh -c 'cd /etc/systemd/system && [ ! -e prometheus.service ] && ln -s /dev/null prometheus.service' 2>/dev/null || : ;;
+    esac
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get -qq -y -o Dpkg::Use-Pty=0 --no-install-recommends install $missing >/dev/null
 }
 

@@ -24,7 +24,7 @@ std::string answer_to(std::string_view head, std::string_view text);
 
 class MetricsServer {
  public:
-  static constexpr size_t kMostHead = 1024, kMostConnections = 4;
+  static constexpr size_t kMostHead = 8192, kMostConnections = 4;
   static constexpr std::chrono::seconds kPatience{10};
 
   // "127.0.0.1:9401", "[::1]:9401", "0.0.0.0:9401", or "9401" for this machine alone. Port 0: any that is free.
