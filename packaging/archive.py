@@ -11,6 +11,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 # ARCH as Debian has it: as wheels and tarballs have it.
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+# On PyPI and in pip: torchprof there is another project, of 2021. The command and the module are `torchprof`.
+DISTRIBUTION = "torchprof-cli"
 SUMMARY = "Profiles PyTorch programs without a change to their code"
 
 

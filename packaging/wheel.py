@@ -15,7 +15,7 @@ import zipfile
 import archive
 
 METADATA = """Metadata-Version: 2.1
-Name: torchprof
+Name: {name}
 Version: {version}
 Summary: {summary}
 License: Apache-2.0
@@ -30,6 +30,15 @@ Description-Content-Type: text/markdown
 """
 # glibc 2.28: what packaging/sysroot and tracer/libc/old_libc.h see to.
 TAG = "py3-none-manylinux_2_28_"
+# As names of files have the distribution and its version.
+PREFIX = archive.DISTRIBUTION.replace("-", "_") + "-%s"
+# What runs a command by the name of its distribution (`uvx torchprof-cli`, `pipx run torchprof-cli`) finds this one. uv puts the environment of a
+# tool first on PATH, where `python3` is one without torch: the program's own comes after it.
+BY_THE_NAME_OF_THE_DISTRIBUTION = b'''#!/bin/sh
+here=$(dirname -- "$(readlink -f -- "$0")")
+[ -z "${UV:-}" ] || [ "${VIRTUAL_ENV:-}/bin" = "$here" ] || PATH=${PATH#"$here":}
+exec "$here/torchprof" "$@"
+'''
 # What a package manager of Python has no place for.
 LEFT_OUT = ("share/doc/",)
 
@@ -37,18 +46,19 @@ LEFT_OUT = ("share/doc/",)
 def contents(tree, architecture):
     """{name in the wheel: (bytes, is it a program)}, all but RECORD."""
     version = archive.version()
-    data, info = "torchprof-%s.data/" % version, "torchprof-%s.dist-info/" % version
+    data, info = PREFIX % version + ".data/", PREFIX % version + ".dist-info/"
     files = {}
     for name, entry in archive.files_of(tree).items():
         if name.startswith("bin/"):
             files[data + "scripts/" + name[len("bin/"):]] = entry
         elif not name.startswith(LEFT_OUT):
             files[data + "data/" + name] = entry
+    files[data + "scripts/" + archive.DISTRIBUTION] = (BY_THE_NAME_OF_THE_DISTRIBUTION, True)
     for source in sorted(p for p in (archive.ROOT / "packaging" / "python").iterdir() if p.suffix in (".py", ".typed")):
         files["torchprof/" + source.name] = (source.read_bytes(), False)
     readme = (archive.ROOT / "README.md").read_text()
     documents = tree / "share" / "doc" / "torchprof"
-    files[info + "METADATA"] = ((METADATA.format(version=version, summary=archive.SUMMARY) + readme).encode(), False)
+    files[info + "METADATA"] = ((METADATA.format(name=archive.DISTRIBUTION, version=version, summary=archive.SUMMARY) + readme).encode(), False)
     files[info + "WHEEL"] = (("Wheel-Version: 1.0\nGenerator: torchprof\nRoot-Is-Purelib: false\nTag: %s%s\n"
                               % (TAG, archive.MACHINES[architecture])).encode(), False)
     files[info + "entry_points.txt"] = (b"[pytest11]\ntorchprof = torchprof.pytest_plugin\n", False)
@@ -63,14 +73,14 @@ def main():
         sys.exit(__doc__)
     tree, architecture, directory = pathlib.Path(sys.argv[1]), sys.argv[2], pathlib.Path(sys.argv[3])
     files = contents(tree, architecture)
-    record = "torchprof-%s.dist-info/RECORD" % archive.version()
+    record = PREFIX % archive.version() + ".dist-info/RECORD"
     lines = []
     for name, (data, _) in sorted(files.items()):
         digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
         lines.append("%s,sha256=%s,%d\n" % (name, digest, len(data)))
     files[record] = ("".join([*lines, record + ",,\n"]).encode(), False)
     directory.mkdir(parents=True, exist_ok=True)
-    wheel = directory / ("torchprof-%s-%s%s.whl" % (archive.version(), TAG, archive.MACHINES[architecture]))
+    wheel = directory / ("%s-%s%s.whl" % (PREFIX % archive.version(), TAG, archive.MACHINES[architecture]))
     with zipfile.ZipFile(wheel, "w") as out:
         # The metadata comes last, as the specification advises.
         for name, (data, is_program) in sorted(files.items(), key=lambda item: (".dist-info/" in item[0], item[0])):

@@ -41,7 +41,7 @@ def path() -> str:
     """The program's file, where pip put it."""
     import importlib.metadata
 
-    for file in importlib.metadata.distribution("torchprof").files or ():
+    for file in importlib.metadata.distribution("torchprof-cli").files or ():
         if file.name == "torchprof" and file.parent.name == "bin":
             return os.path.realpath(file.locate())
     raise FileNotFoundError("the program is missing from the installation of torchprof; install it again")

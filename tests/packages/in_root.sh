@@ -26,11 +26,11 @@ mv "tarball/somewhere else" tarball/elsewhere
 try tarball tarball/elsewhere/bin/torchprof
 
 "$python" -m venv --system-site-packages venv
-venv/bin/pip install --quiet --no-index "$dist"/torchprof-*_"$(uname -m)".whl
+venv/bin/pip install --quiet --no-index "$dist"/torchprof_cli-*_"$(uname -m)".whl
 [ "$(venv/bin/python -c 'import torchprof; print(torchprof.path())')" = "$(readlink -f venv/bin/torchprof)" ]
 try wheel venv/bin/torchprof
 try module venv/bin/python -m torchprof
-venv/bin/pip uninstall --quiet --yes torchprof
+venv/bin/pip uninstall --quiet --yes torchprof-cli
 [ -z "$(find venv -iname '*torchprof*' -type f)" ] || { find venv -iname '*torchprof*'; exit 1; }
 
 touch mark

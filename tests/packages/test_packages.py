@@ -40,11 +40,11 @@ def test_the_wheel_is_as_its_specification_says(dist, machine):
         assert {"torchprof/py.typed", "torchprof/_profile.py", "torchprof/pytest_plugin.py"} <= set(names)
         assert archive.read(info + "/entry_points.txt") == b"[pytest11]\ntorchprof = torchprof.pytest_plugin\n"
         metadata = archive.read(info + "/METADATA").decode()
-        assert "Requires-Dist" not in metadata
+        assert "\nName: torchprof-cli\n" in metadata and "Requires-Dist" not in metadata
         version = re.search(r"version: '([\d.]+)'", (ROOT / "meson.build").read_text())[1]
-        assert "\nVersion: %s\n" % version in metadata and wheel.name.startswith("torchprof-%s-py3-none-manylinux_2_28_" % version)
+        assert "\nVersion: %s\n" % version in metadata and wheel.name.startswith("torchprof_cli-%s-py3-none-manylinux_2_28_" % version)
         programs = [i.filename for i in archive.infolist() if i.external_attr >> 16 & 0o111]
-        assert programs == [info.replace(".dist-info", ".data") + "/scripts/torchprof"]
+        assert programs == [info.replace(".dist-info", ".data") + "/scripts/" + name for name in ("torchprof", "torchprof-cli")]
 
 
 def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
@@ -70,7 +70,7 @@ def test_pip_installs_and_takes_away_the_wheel(wheel, python, tmp_path):
     done = subprocess.run([place / "bin" / "python", "-c", script], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "['range']\n", "")
     subprocess.run([*pip, "check"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([*pip, "uninstall", "-y", "torchprof"], check=True)
+    subprocess.run([*pip, "uninstall", "-y", "torchprof-cli"], check=True)
     assert files() == before
     assert not [p for p in place.rglob("*torchprof*") if p.is_file() or "site-packages" in p.parts]
 
@@ -84,7 +84,7 @@ def test_a_user_without_rights_installs_the_wheel(wheel):
         shutil.chown(place + "/home", "nobody")
         script = ("cd home; %s -m venv venv; venv/bin/pip -q --disable-pip-version-check install --no-index ../*.whl; "
                   "venv/bin/torchprof run -q -o run venv/bin/python -c 'import json; print(json.dumps([1]))'; ls run; "
-                  "venv/bin/pip -q --disable-pip-version-check uninstall -y torchprof; find venv -name '*torchprof*'" % "/usr/bin/python3")
+                  "venv/bin/pip -q --disable-pip-version-check uninstall -y torchprof-cli; find venv -name '*torchprof*'" % "/usr/bin/python3")
         done = subprocess.run(["setpriv", "--reuid", "nobody", "--clear-groups", "sh", "-euc", script], cwd=place, capture_output=True, text=True,
                               env={"PATH": "/usr/bin:/bin", "HOME": place + "/home"})
         assert done.returncode == 0 and done.stdout.split() == ["[1]", "run.json", "spool", "summary.txt", "trace.json.gz"], done.stdout + done.stderr
