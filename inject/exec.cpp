@@ -25,9 +25,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 
 #include "inject/exec_environment.h"
 #include "inject/exec_memory.h"
+#include "inject/imports.h"
+#include "inject/late/replaced.h"
+#include "inject/preload.h"
 #include "inject/seccomp_entry.h"
 #include "tracer/config/program_file.h"
 #include "tracer/process/diag.h"
@@ -60,9 +64,13 @@ struct RealExec {
 };
 RealExec g_real_exec;
 
+// A library that came late stands behind all others: what somebody else has preloaded is in the way of the program's
+// calls, and of ours.
+void* find_next(const char* name) noexcept { return dlsym(is_late() ? RTLD_DEFAULT : RTLD_NEXT, name); }
+
 template <class F>
 F* next(const char* name) noexcept {
-  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+  return reinterpret_cast<F*>(find_next(name));
 }
 
 // With an older libc a program that looks for the function finds ours, so it has to work. Later libcs make the bare
@@ -72,7 +80,7 @@ int bare_execveat(int directory, const char* path, char* const argv[], char* con
 }
 template <>
 decltype(&execveat) next<decltype(execveat)>(const char* name) noexcept {
-  auto* const found = reinterpret_cast<decltype(&execveat)>(dlsym(RTLD_NEXT, name));
+  auto* const found = reinterpret_cast<decltype(&execveat)>(dlsym(RTLD_NEXT, name));  // not our own
   return found ? found : bare_execveat;
 }
 
@@ -400,3 +408,41 @@ TORCHPROF_EXPORT FILE* popen(const char* command, const char* mode) {
   free(restored);
   return stream;
 }
+
+// ---- where the library came late ------------------------------------------------------------------------------------
+
+// Our own functions by names that no other object has: an exported name stands for the first one that the loader finds.
+#define TORCHPROF_STARTS(f)                                                                                  \
+  f(execl) f(execle) f(execlp) f(execv) f(execve) f(execvp) f(execvpe) f(execveat) f(fexecve) f(posix_spawn) \
+      f(posix_spawnp) f(system) f(popen)
+#define TORCHPROF_OWN(name) \
+  extern "C" __attribute__((alias(#name), copy(name), visibility("hidden"))) decltype(name) torchprof_own_##name;
+TORCHPROF_STARTS(TORCHPROF_OWN)
+
+namespace torchprof::inject {
+namespace {
+
+constinit Visited g_visited_starters;
+
+}  // namespace
+
+bool prepare_exec_late(const char* variables) noexcept {
+  Dl_info self;
+  g_visited_starters = {};
+  if (!is_late() || !dladdr(reinterpret_cast<const void*>(&prepare_exec_late), &self) ||
+      !save_variables(self.dli_fname, variables))
+    return false;
+  reach_exec();
+  return true;
+}
+
+void reach_exec() noexcept {
+  if (!is_late() || !keeps_environment()) return;
+#define TORCHPROF_REDIRECT(name) {#name, reinterpret_cast<void*>(torchprof_own_##name)},
+  const Redirect redirects[] = {TORCHPROF_STARTS(TORCHPROF_REDIRECT)};
+#undef TORCHPROF_REDIRECT
+  for (const Redirect& each : redirects) note_import(each.replacement, find_next(each.symbol));
+  redirect_imports_of_all(redirects, std::size(redirects), g_visited_starters);
+}
+
+}  // namespace torchprof::inject

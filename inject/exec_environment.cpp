@@ -3,6 +3,7 @@
 #include <sys/auxv.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <string_view>
@@ -30,6 +31,8 @@ struct Saved {
   bool is_armed;  // no launcher has chosen the user
 };
 constinit Saved g_saved{};
+// Pairs with the loads in keeps_environment(): what is saved is there.
+constinit std::atomic<bool> g_is_saved{false};
 
 std::string_view name_of(std::string_view entry) noexcept { return entry.substr(0, entry.find('=')); }
 
@@ -153,9 +156,36 @@ void save_environment(const char* library) noexcept {
   saved.library = {saved.text, size - 1};
   // We were not started by LD_PRELOAD but through sitecustomize: there is nothing that a child could lose.
   if (!has_library(preload_of(environ))) saved.library = {};
+  g_is_saved.store(!saved.library.empty(), std::memory_order_release);
 }
 
-bool keeps_environment() noexcept { return !g_saved.library.empty(); }
+bool save_variables(const char* library, const char* variables) noexcept {
+  Saved& saved = g_saved;
+  // A file of memory (attaching from outside of a container) is not there for a program that is started.
+  if (!library || *library != '/' || strncmp(library, "/proc/", 6) == 0 || access(library, R_OK) != 0) return false;
+  const size_t size = strlen(library) + 1;
+  if (size + strlen(variables) >= sizeof(saved.text)) return false;
+  memcpy(saved.text, library, size);
+  saved.count = 0;
+  for (char* to = saved.text + size; *variables;) {
+    const size_t length = strcspn(variables, "\n");
+    if (saved.count == sizeof(saved.settings) / sizeof(saved.settings[0])) return false;
+    memcpy(to, variables, length);
+    to[length] = 0;
+    saved.settings[saved.count++] = to;
+    to += length + 1;
+    variables += length + (variables[length] == '\n');
+  }
+  saved.user = geteuid();
+  saved.is_armed = false;
+  saved.library = {saved.text, size - 1};
+  g_is_saved.store(true, std::memory_order_release);
+  return true;
+}
+
+void forget_variables() noexcept { g_is_saved.store(false, std::memory_order_release); }
+
+bool keeps_environment() noexcept { return g_is_saved.load(std::memory_order_acquire); }
 
 bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {
   const Saved& saved = g_saved;

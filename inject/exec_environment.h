@@ -20,6 +20,12 @@ namespace torchprof::inject {
 // Once, from the constructor. Without an absolute path of the library in LD_PRELOAD nothing is ever put back.
 void save_environment(const char* library) noexcept;
 
+// The same for a process that has none of them, since somebody attached to it: `variables` are lines "NAME=VALUE\n".
+// False: the library has no file that a program could be started with, or there is no room. With the GIL held, as what
+// ends it: programs are then started as if we were not there. A thread may be in the midst of starting one.
+bool save_variables(const char* library, const char* variables) noexcept;
+void forget_variables() noexcept;
+
 // Whether something is saved, so that the functions below have something to do.
 bool keeps_environment() noexcept;
 

@@ -130,6 +130,7 @@ ElfW(Addr) own_base() noexcept {
 struct Walk {
   Request request;
   const char* needed;  // only objects that are linked with this library; nullptr: all
+  bool takes_executable;
   size_t index;
   size_t skip;
 };
@@ -149,11 +150,12 @@ bool needs(const dl_phdr_info& info, const LoadedObject& object, const char* lib
 bool is_redirected(const dl_phdr_info& info) noexcept {
   return info.dlpi_name && info.dlpi_name[0] == '/' && info.dlpi_addr != own_base();
 }
+bool is_executable(const dl_phdr_info& info) noexcept { return info.dlpi_name && info.dlpi_name[0] == 0; }
 
 int visit(dl_phdr_info* info, size_t, void* data) noexcept {
   auto& walk = *static_cast<Walk*>(data);
   if (walk.index++ < walk.skip) return 0;
-  if (!is_redirected(*info)) return 0;
+  if (!is_redirected(*info) && !(walk.takes_executable && is_executable(*info))) return 0;
   LoadedObject object;
   if (!read_object(*info, object) || (walk.needed && !needs(*info, object, walk.needed))) return 0;
   redirect(object, object.plt, walk.request);
@@ -168,7 +170,7 @@ struct SwapWalk {
 
 int visit_swaps(dl_phdr_info* info, size_t, void* data) noexcept {
   const auto& walk = *static_cast<const SwapWalk*>(data);
-  if (!is_redirected(*info)) return 0;
+  if (!is_redirected(*info) && !is_executable(*info)) return 0;
   LoadedObject object;
   if (!read_object(*info, object)) return 0;
   for (const LoadedObject::Table& table : {object.plt, object.data}) {
@@ -243,11 +245,11 @@ int read_counters(dl_phdr_info* info, size_t, void* out) noexcept {
 
 // Objects come in the order in which they were loaded. Unless one has been unloaded since, the first `last.objects`
 // have been visited before.
-void redirect_new(const Request& request, const char* needed, Visited& last) noexcept {
+void redirect_new(const Request& request, const char* needed, Visited& last, bool takes_executable = false) noexcept {
   Visited now;
   dl_iterate_phdr(read_counters, &now);
   if (now.adds == last.adds && now.subs == last.subs) return;
-  Walk walk{request, needed, 0, now.subs == last.subs ? last.objects : 0};
+  Walk walk{request, needed, takes_executable, 0, now.subs == last.subs ? last.objects : 0};
   dl_iterate_phdr(visit, &walk);
   now.objects = walk.index;
   last = now;
@@ -257,6 +259,10 @@ void redirect_new(const Request& request, const char* needed, Visited& last) noe
 
 void redirect_imports(const Redirect* redirects, size_t count) noexcept {
   redirect_new({redirects, count}, nullptr, g_visited);
+}
+
+void redirect_imports_of_all(const Redirect* redirects, size_t count, Visited& visited) noexcept {
+  redirect_new({redirects, count}, nullptr, visited, true);
 }
 
 void swap_imports(const Swap* swaps, size_t count) noexcept {

@@ -7,12 +7,16 @@
 #include <cstring>
 
 #include "cupti/nvtx/nvtx.h"
+#include "inject/imports.h"
 #include "inject/preload.h"
 #include "tracer/process/diag.h"
 #include "tracer/session.h"
 
 namespace torchprof::inject {
 namespace {
+
+constexpr char kOn[] = "the program's ranges and marks";
+bool g_has_client = false;
 
 bool is_our_library(const char* path) noexcept {
   Dl_info ours;
@@ -23,6 +27,11 @@ bool is_our_library(const char* path) noexcept {
 }
 
 }  // namespace
+
+void note_client() noexcept {
+  g_has_client = true;
+  session::note_source("nvtx", SourceState::kOn, kOn);
+}
 
 void note_injection(const Config& config) noexcept {
   const char* path = nvtx_injection();
@@ -36,14 +45,31 @@ void note_injection(const Config& config) noexcept {
   session::note_source("nvtx", SourceState::kOff, why);
 }
 
+void prepare_nvtx_late(const Config& config) noexcept {
+  Dl_info ours;
+  if (config.nvtx == NvtxMode::kOff) return note_injection(config);
+  const bool has_file = dladdr(reinterpret_cast<const void*>(&note_injection), &ours) && ours.dli_fname &&
+                        strncmp(ours.dli_fname, "/proc/", 6) != 0;
+  if (g_has_client)
+    session::note_source("nvtx", SourceState::kOn, kOn);
+  else if (is_loaded("libcuda.so") || is_loaded("libnvToolsExt.so"))
+    session::note_source("nvtx", SourceState::kOff,
+                         has_file ? "torchprof was attached: libraries that had called NVTX before are not heard"
+                                  : "torchprof was attached, and has no file that NVTX could load");
+  if (has_file && !offer_nvtx(ours.dli_fname)) note_injection(config);
+}
+
 }  // namespace torchprof::inject
 
 // If it returns 0, the client's calls do nothing from then on.
 extern "C" __attribute__((visibility("default"))) int InitializeInjectionNvtx2(torchprof::nvtx::GetExportTable get) {
   using namespace torchprof;
   const KeepErrno keep;
-  if (!wanted_by_environment() || !inject::arm_once()) return 0;
+  const session::State state = session::state();
+  const bool is_attached_to =
+      inject::is_late() && (state == session::State::kArmed || state == session::State::kCapturing);
+  if (!is_attached_to && (!wanted_by_environment() || !inject::arm_once())) return 0;
   if (session::config().nvtx == NvtxMode::kOff || !nvtx::attach(get)) return 0;
-  session::note_source("nvtx", SourceState::kOn, "the program's ranges and marks");
+  inject::note_client();
   return 1;
 }

@@ -9,5 +9,10 @@ namespace torchprof::inject {
 
 // Notes why the program's ranges are not recorded, if they are not. Once, after session::arm().
 void note_injection(const Config& config) noexcept;
+// The same where somebody has attached: who makes his first call of NVTX from now on finds us. With the GIL held; ends
+// with withdraw_nvtx().
+void prepare_nvtx_late(const Config& config) noexcept;
+// One has come.
+void note_client() noexcept;
 
 }  // namespace torchprof::inject

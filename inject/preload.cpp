@@ -17,6 +17,7 @@
 #include "inject/cuda_entry.h"
 #include "inject/exec.h"
 #include "inject/identity.h"
+#include "inject/late/attach.h"
 #include "inject/nvtx_entry.h"
 #include "inject/python_entry.h"
 #include "inject/seccomp_entry.h"
@@ -107,6 +108,8 @@ void arm() noexcept {
     warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
     return;
   }
+  const bool is_with_attached = is_started_by_attached();
+  if (is_with_attached && is_attach_over(output)) return;
   if (is_armed) take_own_directory(output);
   arm_session(config, output);
   if (*unknown.text) session::note_source("settings", SourceState::kOff, unknown.text);
@@ -124,6 +127,7 @@ void arm() noexcept {
         Cause::kPython, About::kLoss,
         "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
   torch::attach_if_loaded();
+  if (is_with_attached) leave_on_command();
 }
 
 bool g_is_late = false;

@@ -14,6 +14,7 @@
 #include "inject/cuda_entry.h"
 #include "inject/custom_functions.h"
 #include "inject/entry.h"
+#include "inject/exec.h"
 #include "inject/fast_ranges.h"
 #include "inject/greenlets.h"
 #include "inject/imports.h"
@@ -235,6 +236,7 @@ Object* create_dynamic(Object* self, Object* const* args, python::Size count) {
   Object* module = g_create_dynamic(self, args, count);
   redirect_thread_entries();
   reach_lookups();
+  reach_exec();
   look_for_torch();
   return module;
 }

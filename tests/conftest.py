@@ -30,8 +30,8 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                gpu_trace nvtx nvtx_emit
     stacks     native stacks: native_compile native_debuginfod native_formats native_gdb native_python native_pythons
                native_random native_script native_stacks
-    window     which part of the run is captured, and what steps are outside of it: asked_steps attach auto busy_start
-               every_step flight_recorder last_steps long_job step_use window
+    window     which part of the run is captured, and what steps are outside of it: asked_steps attach attach_starts auto
+               busy_start every_step flight_recorder last_steps long_job step_use window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice chosen_ranks ci
                dataset diff files_of_others formats gpu_tables hostile_files html kept_runs merge operator_advice
                other_files planted real_gpu run_and_trace run_files versions

@@ -11,11 +11,15 @@
 
 #include "cupti/cupti_source.h"
 #include "inject/cuda_entry.h"
+#include "inject/exec.h"
+#include "inject/exec_environment.h"
 #include "inject/imports.h"
 #include "inject/late/late_memory.h"
+#include "inject/nvtx_entry.h"
 #include "inject/preload.h"
 #include "inject/python_entry.h"
 #include "tracer/config/config.h"
+#include "tracer/config/run_directory.h"
 #include "tracer/process/diag.h"
 #include "tracer/process/own_thread.h"
 #include "tracer/process/seal.h"
@@ -43,12 +47,34 @@ void answer(uint64_t serial, const char* why, const char* lines) noexcept {
   __atomic_store_n(&torchprof_answer.serial, serial, __ATOMIC_RELEASE);
 }
 
-// What could be had from the start alone.
-void note_what_came_too_late() noexcept {
-  constexpr char kWhy[] = "torchprof was attached while the program ran";
-  session::note_source("started programs", SourceState::kOff, kWhy);
-  if (session::config().nvtx != NvtxMode::kOff && is_loaded("libcuda.so"))
-    session::note_source("nvtx", SourceState::kOff, kWhy);
+// What the process starts from now on belongs to the run, whatever its own window is, until we leave: is_attach_over().
+void pass_on(const char* settings, const char* output) noexcept {
+  if (is_attach_over(output))  // the program itself has called us, or the file system has no locks
+    return session::note_source("started programs", SourceState::kOff, "torchprof came while the program ran");
+  static char variables[kMostSettings + 2 * PATH_MAX], launched[PATH_MAX + 256];
+  size_t used = 0;
+  const auto add = [&](const char* text, size_t length) {
+    if (used + length + 2 > sizeof(variables)) return;
+    memcpy(variables + used, text, length);
+    used += length;
+    variables[used++] = '\n';
+  };
+  for (size_t length = 0; *settings; settings += length + (settings[length] == '\n')) {
+    length = strcspn(settings, "\n");
+    if (length > 0 && strncmp(settings, "TORCHPROF_WINDOW=", 17) != 0) add(settings, length);
+  }
+  write_launched(output, launched);
+  for (const char* const each : {"TORCHPROF_WINDOW=all", "TORCHPROF_ATTACHED=1", static_cast<const char*>(launched)})
+    add(each, strlen(each));
+  variables[used] = 0;
+  if (!prepare_exec_late(variables))
+    session::note_source("started programs", SourceState::kOff,
+                         "torchprof was attached while the program ran, and has no file that they could load");
+}
+
+void leave_with_gil() noexcept {
+  withdraw_nvtx();
+  leave();
 }
 
 // On the window's thread. What it does in the interpreter waits for the GIL.
@@ -61,7 +87,8 @@ bool detach() noexcept {
     if (++tries == kMostTries) return false;
     poll(nullptr, 0, kPauseMs);
   }
-  if (!python::with_gil(leave))
+  if (is_late()) forget_variables();
+  if (!python::with_gil(leave_with_gil))
     torch::switch_memory(false);  // the interpreter has ended: nobody calls what is left in it
   session::disarm();
   return true;
@@ -82,7 +109,8 @@ const char* arm_with(const char* settings, ErrorText& error) noexcept {
     session::disarm();
     return "nothing can be recorded";
   }
-  note_what_came_too_late();
+  pass_on(settings, output);
+  prepare_nvtx_late(config);
   prepare_cuda(false);
   torch::start_memory();
   enter();
@@ -174,6 +202,11 @@ void arm_in_thread() noexcept {
 constinit OwnThread g_arming("torchprof", arm_in_thread, []() noexcept {});
 
 }  // namespace
+
+void leave_on_command() noexcept {
+  window::when_told_to_leave(detach);
+  window::open_door();
+}
 
 const char* attach_from_program(const char* settings) noexcept {
   return attach(settings) ? torchprof_answer.text : nullptr;

@@ -15,6 +15,9 @@
 
 namespace torchprof::inject {
 
+// For a process that one that is attached to has started: it is left with that one.
+void leave_on_command() noexcept;
+
 // torchprof_attach(), for what runs in the program itself. Returns the answer's text; nullptr: it was passed over.
 const char* attach_from_program(const char* settings) noexcept;
 // The settings as attaching takes them, lines "TORCHPROF_xyz=VALUE", and the run directory that they name. False:

@@ -248,9 +248,8 @@ bool assign_variable(Config& config, const char* entry, ErrorText& error) noexce
   const Setting* found = nullptr;
   for (const Setting& setting : kSettings)
     if (strlen(setting.variable) == length && strncmp(setting.variable, entry, length) == 0) found = &setting;
-  const bool is_disable = length == strlen("TORCHPROF_DISABLE") && strncmp(entry, "TORCHPROF_DISABLE", length) == 0;
-  const bool is_launched = length == strlen(kLaunched) && strncmp(entry, kLaunched, length) == 0;
-  if (!found && !is_disable && !is_launched)
+  const auto is_named = [&](const char* name) { return length == strlen(name) && strncmp(entry, name, length) == 0; };
+  if (!found && !is_named("TORCHPROF_DISABLE") && !is_named(kLaunched) && !is_named(kAttached))
     return refuse(error, "%.*s: no such variable; `torchprof help run` lists them", static_cast<int>(length), entry);
   if (!found || !equals[1] || assign(config, *found, equals + 1, found->variable, error)) return true;
   if (found == &kSettings[kWindow]) strcpy(config.window, "manual");  // for who goes on

@@ -106,6 +106,10 @@ bool ask_cuda_to_call(const char* library) noexcept;
 // The library that NVTX loads as its tool; nullptr: none.
 inline constexpr const char* kNvtxInjection = "NVTX_INJECTION64_PATH";
 const char* nvtx_injection() noexcept;
+// Makes NVTX load `library` in a program that runs, whose threads may be reading its environment: what they read stays
+// where it is. It goes again, unless the program has set another value since. With the GIL held. False: one is set.
+bool offer_nvtx(const char* library) noexcept;
+void withdraw_nvtx() noexcept;
 
 // The value of a variable; nullptr: it is unset, or not a number of at most nine digits.
 const char* number_variable(const char* name) noexcept;

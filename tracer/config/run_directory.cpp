@@ -1,9 +1,11 @@
 #include "tracer/config/run_directory.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -175,6 +177,19 @@ bool made_by_launcher(const char* output) noexcept {
   if (!value || uname(&host) != 0) return false;
   const size_t length = strlen(host.nodename);
   return strncmp(value, host.nodename, length) == 0 && value[length] == ':' && strcmp(value + length + 1, output) == 0;
+}
+
+bool is_started_by_attached() noexcept {
+  const char* value = getenv(kAttached);
+  return value && *value;
+}
+
+bool is_attach_over(const char* output) noexcept {
+  const int directory = open(output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory < 0) return true;
+  const bool is_held = flock(directory, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  close(directory);
+  return !is_held;
 }
 
 }  // namespace torchprof

@@ -36,4 +36,10 @@ void write_launched(const char* output, char (&entry)[PATH_MAX + 256]) noexcept;
 // container with a name of its own: there the launcher made nothing.
 bool made_by_launcher(const char* output) noexcept;
 
+// Somebody who attached to a process has started the run, and that process this one: it belongs to the run for as long
+// as he holds the lock of its directory, and writes nothing afterwards.
+inline constexpr const char* kAttached = "TORCHPROF_ATTACHED";
+bool is_started_by_attached() noexcept;
+bool is_attach_over(const char* output) noexcept;
+
 }  // namespace torchprof
