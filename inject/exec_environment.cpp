@@ -31,7 +31,7 @@ struct Saved {
   bool is_armed;  // no launcher has chosen the user
 };
 constinit Saved g_saved{};
-// Pairs with the loads in keeps_environment(): what is saved is there.
+// Whether g_saved is there, for threads that start programs: stores pair with the load in keeps_environment().
 constinit std::atomic<bool> g_is_saved{false};
 
 std::string_view name_of(std::string_view entry) noexcept { return entry.substr(0, entry.find('=')); }
@@ -156,7 +156,7 @@ void save_environment(const char* library) noexcept {
   saved.library = {saved.text, size - 1};
   // We were not started by LD_PRELOAD but through sitecustomize: there is nothing that a child could lose.
   if (!has_library(preload_of(environ))) saved.library = {};
-  g_is_saved.store(!saved.library.empty(), std::memory_order_release);
+  g_is_saved.store(!saved.library.empty(), std::memory_order_release);  // pairs with keeps_environment()
 }
 
 bool save_variables(const char* library, const char* variables) noexcept {
@@ -179,12 +179,14 @@ bool save_variables(const char* library, const char* variables) noexcept {
   saved.user = geteuid();
   saved.is_armed = false;
   saved.library = {saved.text, size - 1};
-  g_is_saved.store(true, std::memory_order_release);
+  g_is_saved.store(true, std::memory_order_release);  // pairs with keeps_environment()
   return true;
 }
 
+// Pairs with keeps_environment().
 void forget_variables() noexcept { g_is_saved.store(false, std::memory_order_release); }
 
+// Pairs with the stores above: what is saved is there.
 bool keeps_environment() noexcept { return g_is_saved.load(std::memory_order_acquire); }
 
 bool file_of_run(const char* name, char (&out)[PATH_MAX]) noexcept {

@@ -289,9 +289,9 @@ class HostRules {
   }
 
   // The process grows, and torch's tensors do not: from a quarter of the run on, in both halves of the rest, so that
-  // what grows once, as caches do, does not count. Tensors that stay cost the process a multiple of what they have: they
-  // lie between blocks that are freed, and the allocator cannot give these back. Measured: 4 times, with 156 KiB a step
-  // that stay of 3 MiB. So where a good part of the growth may be theirs, nothing is said.
+  // what grows once, as caches do, does not count. Tensors that stay cost the process a multiple of what they have, as
+  // they lie between blocks that are freed, and the allocator cannot give these back. Measured: 4 times, with 156 KiB a
+  // step that stay of 3 MiB. So where a good part of the growth may be theirs, nothing is said.
   void python_leak() {
     constexpr uint64_t kLeast = 64 << 10, kLeastInAll = 16 << 20;  // bytes of a step, and of all
     constexpr int64_t kAround = 16;                                // what a tensor that stays may keep, of its own size

@@ -82,8 +82,8 @@ struct Subject {  // a process
   std::optional<uint32_t> processors{};  // that the process may use
   const std::vector<MemoryGrowth>& growth;
   bool knows_growth = false;  // where none grows, none does
-  ThreadUse use{};    // of the thread that runs the program
-  Claimed claimed{};  // what other findings tell already
+  ThreadUse use{};            // of the thread that runs the program
+  Claimed claimed{};          // what other findings tell already
 };
 
 using Findings = std::vector<Finding>;

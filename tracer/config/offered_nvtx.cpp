@@ -29,6 +29,7 @@ bool offer_nvtx(const char* library) noexcept {
   }
   snprintf(g_nvtx_entry, sizeof(g_nvtx_entry), "%s=%s", kNvtxInjection, library);
   room[count + 1] = nullptr;
+  // Pair with what other threads' getenv() loads: it follows the pointers, and finds whole entries behind them.
   __atomic_store_n(&room[count], +g_nvtx_entry, __ATOMIC_RELEASE);
   __atomic_store_n(&environ, room, __ATOMIC_RELEASE);
   return true;
@@ -37,6 +38,7 @@ bool offer_nvtx(const char* library) noexcept {
 void withdraw_nvtx() noexcept {
   for (char** entry = environ; entry && *entry; ++entry) {
     if (*entry != g_nvtx_entry) continue;
+    // Pairs with other threads' getenv(), as above.
     for (; *entry; ++entry) __atomic_store_n(&entry[0], entry[1], __ATOMIC_RELEASE);
     return;
   }

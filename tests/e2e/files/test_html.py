@@ -194,4 +194,4 @@ def test_a_trace_without_raw_records_has_tables_and_says_what_is_missing(page, t
 
 def test_it_takes_no_other_options(page, torchprof, tmp_path):
     done = torchprof("report", page.parent / "run", "--html", tmp_path / "x.html", "--json")
-    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html writes all tables and takes no other options than --align, --all-processes, --step and --waits\n")
+    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html writes all tables and takes no other options than --align, --all-processes, --jobs, --step and --waits\n")

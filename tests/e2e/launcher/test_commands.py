@@ -21,7 +21,7 @@ def test_a_python_script_that_cannot_be_started_itself_is_run_with_the_python_of
     assert (done.returncode, done.stdout) == (0, "ran --an-option b c\n"), done.stderr
     why = "has no #! line" if mode == 0o755 else "is not executable"
     assert done.stderr.splitlines()[0] == "torchprof: ./work.py %s: it is run with python3 (%s/bin/python3)" % (why, tmp_path)
-    assert "work.py(3): work" in torchprof("report", "run", "-t", "python").stdout
+    assert "work.py(3): work" in torchprof("report", "run", "-t", "python", "--filter", "work.py").stdout
 
 
 def test_a_script_whose_interpreter_is_not_there_is_named_with_it(torchprof, tmp_path):
@@ -33,9 +33,9 @@ def test_a_script_whose_interpreter_is_not_there_is_named_with_it(torchprof, tmp
 
 
 LEAK = """import torch
-x, kept = torch.ones(100_000), []
-for _ in range(40):
-    with torch.profiler.record_function("ProfilerStep#%d" % _): kept.append(x * 2)
+x, kept = torch.ones(800, 800), []
+for step in range(40):
+    with torch.profiler.record_function("ProfilerStep#%d" % step): kept.append(x @ x)
 """
 PLAIN = "def work(): return sum(range(100_000))\nfor _ in range(30): work()\n"
 

@@ -589,7 +589,7 @@ def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, 
 
 def test_an_export_that_takes_long_shows_itself_on_a_terminal(terminal, launcher, program, tmp_path):
     profile(launcher, tmp_path / "run", [PYTHON, program(LONGER)], ["-w", "all", "--format", "none", "-q"])
-    screen = terminal(launcher, "export", tmp_path / "run", "-f", "kineto", "-o", tmp_path / "trace.json.gz")
+    screen = terminal(launcher, "export", tmp_path / "run", "-f", "kineto", "-o", tmp_path / "trace.json.gz", env={"TERM": "xterm"})
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
     assert screen.read_until("torchprof: .*: written\n").count("\r\033[K") >= 1  # the line is gone before
     assert screen.wait() == 0
