@@ -26,7 +26,7 @@ struct Saved {
   std::string_view library;  // in `text`; empty: nothing is put back
   size_t count = 0;
   const char* settings[32];  // "TORCHPROF_...=...", and NVTX's variable if it names the library; in `text`
-  char text[3 * PATH_MAX];   // the run directory is named twice
+  char text[4 * PATH_MAX];   // the run directory is named up to three times
   uid_t user;
   bool is_armed;  // no launcher has chosen the user
 };

@@ -108,7 +108,7 @@ void arm() noexcept {
     warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
     return;
   }
-  const bool is_with_attached = is_started_by_attached();
+  const bool is_with_attached = is_started_by_attached(output);
   if (is_with_attached && is_attach_over(output)) return;
   if (is_armed) take_own_directory(output);
   arm_session(config, output);

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 
 #include "cupti/cupti_source.h"
 #include "inject/cuda_entry.h"
@@ -51,7 +52,7 @@ void answer(uint64_t serial, const char* why, const char* lines) noexcept {
 void pass_on(const char* settings, const char* output) noexcept {
   if (is_attach_over(output))  // the program itself has called us, or the file system has no locks
     return session::note_source("started programs", SourceState::kOff, "torchprof came while the program ran");
-  static char variables[kMostSettings + 2 * PATH_MAX], launched[PATH_MAX + 256];
+  static char variables[kMostSettings + 3 * PATH_MAX], launched[PATH_MAX + 256], attached[PATH_MAX + 64];
   size_t used = 0;
   const auto add = [&](const char* text, size_t length) {
     if (used + length + 2 > sizeof(variables)) return;
@@ -64,7 +65,8 @@ void pass_on(const char* settings, const char* output) noexcept {
     if (length > 0 && strncmp(settings, "TORCHPROF_WINDOW=", 17) != 0) add(settings, length);
   }
   write_launched(output, launched);
-  for (const char* const each : {"TORCHPROF_WINDOW=all", "TORCHPROF_ATTACHED=1", static_cast<const char*>(launched)})
+  snprintf(attached, sizeof(attached), "%s=%s", kAttached, output);
+  for (const char* const each : std::initializer_list<const char*>{"TORCHPROF_WINDOW=all", launched, attached})
     add(each, strlen(each));
   variables[used] = 0;
   if (!prepare_exec_late(variables))

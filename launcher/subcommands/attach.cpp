@@ -1,10 +1,13 @@
 // torchprof attach: records a part of a program that runs already, writes its trace, and leaves the program as it was.
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "formats/io/error.h"
@@ -47,6 +50,24 @@ std::vector<uint32_t> targets_of(const AttachOptions& options) {
   pids.erase(std::unique(pids.begin(), pids.end()), pids.end());
   return pids;
 }
+
+// By this lock programs that are started see that they belong to the run (is_attach_over() in run_directory.h). It is
+// given back before any process is left. Where the file system has no locks, they do not.
+class Holding {
+ public:
+  explicit Holding(const fs::path& run) : fd_(open((run / "spool").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+    if (fd_ >= 0) flock(fd_, LOCK_EX | LOCK_NB);
+  }
+  ~Holding() { let_go(); }
+  Holding(const Holding&) = delete;
+  Holding& operator=(const Holding&) = delete;
+  void let_go() {
+    if (const int fd = std::exchange(fd_, -1); fd >= 0) close(fd);
+  }
+
+ private:
+  int fd_;
+};
 
 // Attaches to each; one that cannot be is said, unless it is the only one.
 Attachments attach_all(const std::vector<uint32_t>& pids, const Library& library, const Config& config,
@@ -116,18 +137,23 @@ bool leave_all(Attachments& attachments) {
 bool record(const AttachOptions& options, const std::vector<uint32_t>& pids, const Library& library, const RunDir& dir,
             const Signals& signals) {
   Config config = options.config;
-  Attachments attachments = attach_all(pids, library, config, dir.path());
-  const bool is_default = !options.window_named;
-  const End end = wait(attachments, signals, is_default);
-  const bool is_well = leave_all(attachments);
+  const auto record_once = [&](bool may_be_without, bool& is_well) {
+    Holding holding(dir.path());
+    Attachments attachments = attach_all(pids, library, config, dir.path());
+    const End end = wait(attachments, signals, may_be_without);
+    holding.let_go();
+    is_well = leave_all(attachments);
+    return end;
+  };
+  bool is_well = false;
+  const End end = record_once(!options.window_named, is_well);
   if (end != End::kNoSteps || !is_well) return is_well;
   constexpr char kTime[] = "after=0s,for=10s";
   say("no step of an optimizer has ended within 10 s: 10 s are recorded instead");
   for (const fs::path& spool : dir.spools()) fs::remove(spool);
   std::copy(std::begin(kTime), std::end(kTime), config.window);
-  attachments = attach_all(pids, library, config, dir.path());
-  wait(attachments, signals, false);
-  return leave_all(attachments);
+  record_once(false, is_well);
+  return is_well;
 }
 
 }  // namespace

@@ -40,13 +40,17 @@ void give_to(uint32_t pid, const fs::path& directory) {
     throw Error(directory.string() + " cannot be given to its user: " + std::strerror(errno));
 }
 
-// A `torchprof attach` that was killed has not made it leave.
+// A `torchprof attach` that was killed has not made it leave, nor what it has started.
 void leave_orphan(uint32_t pid) {
   const fs::path spool = spool_of(pid), run = spool.parent_path().parent_path();
   std::error_code error;
   if (spool.empty() || !fs::exists(run / "run.json", error) || is_locked(run)) return;
   try {
-    if (RunDir::open(run).read_info().contains("attached")) ControlRequest(pid, "detach", spool).wait();
+    if (!RunDir::open(run).read_info().contains("attached")) return;
+    ControlRequest(pid, "detach", spool).wait();
+    Writers writers;
+    for (const fs::path& file : formats::find_spools(spool.parent_path()))
+      if (const uint32_t other = writers.writer_of(file); other != 0) ControlRequest(other, "detach", file).wait();
   } catch (const Error&) {  // somebody else's directory
   }
 }

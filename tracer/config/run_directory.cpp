@@ -179,13 +179,15 @@ bool made_by_launcher(const char* output) noexcept {
   return strncmp(value, host.nodename, length) == 0 && value[length] == ':' && strcmp(value + length + 1, output) == 0;
 }
 
-bool is_started_by_attached() noexcept {
+bool is_started_by_attached(const char* output) noexcept {
   const char* value = getenv(kAttached);
-  return value && *value;
+  return value && strcmp(value, output) == 0;
 }
 
 bool is_attach_over(const char* output) noexcept {
-  const int directory = open(output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  char spools[PATH_MAX];
+  if (snprintf(spools, sizeof(spools), "%s/spool", output) >= static_cast<int>(sizeof(spools))) return true;
+  const int directory = open(spools, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (directory < 0) return true;
   const bool is_held = flock(directory, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
   close(directory);

@@ -37,9 +37,10 @@ void write_launched(const char* output, char (&entry)[PATH_MAX + 256]) noexcept;
 bool made_by_launcher(const char* output) noexcept;
 
 // Somebody who attached to a process has started the run, and that process this one: it belongs to the run for as long
-// as he holds the lock of its directory, and writes nothing afterwards.
+// as he holds a lock on RUN/spool, and writes nothing afterwards. The variable names that run: another one within it
+// (torchprof run) is its own.
 inline constexpr const char* kAttached = "TORCHPROF_ATTACHED";
-bool is_started_by_attached() noexcept;
+bool is_started_by_attached(const char* output) noexcept;
 bool is_attach_over(const char* output) noexcept;
 
 }  // namespace torchprof

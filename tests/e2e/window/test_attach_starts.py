@@ -194,3 +194,14 @@ for line in sys.stdin:
         trace = load_trace(tmp_path / turn / "trace.json.gz")
         assert {e["name"] for e in trace.spans("user_annotation") if "NVTX domain" in e["args"]} == {"late"}
         parent.ask("")
+
+
+@pytest.mark.once
+def test_a_run_within_it_is_its_own(torch_python, start, attached, launcher, load_trace, program, tmp_path):
+    parent = start([torch_python, program(STARTING)])
+    end = attached(parent.process.pid, tmp_path / "outer")
+    inner = [launcher, "run", "-q", "-o", tmp_path / "inner", "--", torch_python, "-c", "def within(): print(3)\nwithin()"]
+    assert parent.ask("subprocess", inner) == "3\n"
+    end()
+    assert load_trace(tmp_path / "inner" / "trace.json.gz").named("<string>(1): within", "python_function")
+    assert not load_trace(tmp_path / "outer" / "trace.json.gz").named("<string>(1): within", "python_function")
