@@ -247,12 +247,12 @@ NoArgs g_fork = nullptr, g_forkpty = nullptr;
 FastArgs g_fork_exec = nullptr;
 Object* fork_between(Object* self, Object* none) {
   const sampler::Forking forking;
-  const window::Resting resting;
+  const window::Resting resting(api().minor >= 12);
   return g_fork(self, none);
 }
 Object* forkpty_between(Object* self, Object* none) {
   const sampler::Forking forking;
-  const window::Resting resting;
+  const window::Resting resting(api().minor >= 12);
   return g_forkpty(self, none);
 }
 Object* fork_exec_between(Object* self, Object* const* args, python::Size count) {

@@ -271,13 +271,29 @@ bool start_thread(const WindowSpec& spec, const char* name, const Door& door) no
   return true;
 }
 
-Resting::Resting() noexcept
-    : pid_(getpid()), has_ended_(g_shared.door && !g_is_busy.load(std::memory_order_relaxed) && g_thread.end()) {}
+namespace {
 
-// A child has started its own (thread_after_fork).
+bool rest() noexcept {
+  constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000};  // it takes some 100 us
+  constexpr int kUntilIdle = 200, kUntilGone = 2000;
+  if (!g_shared.door) return false;
+  for (int i = 0; g_is_busy.load(std::memory_order_relaxed); ++i) {
+    if (i == kUntilIdle) return false;
+    nanosleep(&kPause, nullptr);
+  }
+  return g_thread.end(kUntilGone);
+}
+
+}  // namespace
+
+Resting::Resting(bool warns) noexcept : pid_(getpid()), has_ended_(warns && rest()) {}
+
+// A child has started its own (thread_after_fork). What woke the one before to end is no work of this one.
 Resting::~Resting() {
   const KeepErrno keep;
-  if (has_ended_ && getpid() == pid_ && g_shared.door) g_thread.start();
+  if (!has_ended_ || getpid() != pid_ || !g_shared.door) return;
+  g_is_busy.store(false, std::memory_order_relaxed);
+  g_thread.start();
 }
 
 void when_told_to_leave(bool (*leave)() noexcept) noexcept { g_shared.leave = leave; }

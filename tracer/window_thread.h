@@ -50,10 +50,12 @@ void follow_forks() noexcept;
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
 // os.fork() is being called on this thread, with the GIL held: from 3.12 on Python warns where the process then has
-// more than one thread. Ours ends before, and starts again when os.fork() has returned.
+// more than one thread. Ours ends before, and starts again when os.fork() has returned. Where it just now waits for
+// the GIL, or does not come to run, it is waited for up to 0.02 s, and 0.2 s, and then runs on. `warns`: whether this
+// Python does; otherwise nothing happens.
 class Resting {
  public:
-  Resting() noexcept;
+  explicit Resting(bool warns) noexcept;
   ~Resting();
   Resting(const Resting&) = delete;
   Resting& operator=(const Resting&) = delete;

@@ -435,3 +435,18 @@ os.wait(), os.wait()
     counts = [check_trace(t).names("python_function") for t in run.traces()]
     found = {name.rpartition(": ")[2]: n for names in counts for name, n in names.items() if name.endswith((": first", ": second", ": parent"))}
     assert set(found) == {"first", "second", "parent"} and all(3 < n < 45 for n in found.values()), found
+
+
+@pytest.mark.parametrize("window", ["manual", "auto", "after=0s,for=1h"])
+def test_a_program_that_forks_again_and_again_is_not_warned_of_a_thread_of_ours(python, run_torchprof, program, window):
+    """From 3.12 on os.fork() warns where there is a second thread; ours may have been started a moment before."""
+    script = program("""
+import os
+for i in range(100):
+    pid = os.fork()
+    if pid == 0: os._exit(i)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == i
+print("done")
+""")
+    done = run_torchprof([python.path, "-W", "error", script], options=["-w", window])
+    assert done.status == 0 and done.stdout == "done\n" and "Warning" not in done.stderr, done.stderr
