@@ -66,16 +66,31 @@ void take_own_directory(char (&output)[PATH_MAX]) noexcept {
     output[used] = 0;
 }
 
+// What the environment says, read once. By one thread at a time.
+struct Wanted {
+  Config config;
+  char output[PATH_MAX];
+  bool is_understood;
+  ErrorText error, unknown;
+};
+const Wanted& wanted() noexcept {
+  static Wanted w;
+  static bool is_read = false;
+  if (std::exchange(is_read, true)) return w;
+  w.is_understood = from_environment(w.config, w.error, is_armed_by_environment() ? &w.unknown : nullptr) &&
+                    resolve_output(w.config, w.output, w.error);
+  return w;
+}
+
 // What a child would expand otherwise, or see from another directory, is settled here: then both write into one run.
 void settle_output() noexcept {
-  Config config;
-  ErrorText error;
-  char output[PATH_MAX], pattern[2 * PATH_MAX];
-  if (!is_armed_by_environment() || !from_environment(config, error, &error) ||
-      (config.output[0] == '/' && is_shared_output(config.output, error)) || !resolve_output(config, output, error))
-    return;
+  if (!is_armed_by_environment()) return;
+  const Wanted& w = wanted();
+  ErrorText ignored;
+  if (!w.is_understood || (w.config.output[0] == '/' && is_shared_output(w.config.output, ignored))) return;
+  char pattern[2 * PATH_MAX];
   char* to = pattern;
-  for (const char* from = output; *from; *to++ = *from++)
+  for (const char* from = w.output; *from; *to++ = *from++)
     if (*from == '%') *to++ = '%';
   *to = 0;
   set_environment_output(pattern);
@@ -99,20 +114,21 @@ void arm_session(const Config& config, const char* output) noexcept {
 namespace {
 
 void arm() noexcept {
-  static Config config;
-  ErrorText error, unknown;
-  char output[PATH_MAX];
   const bool is_armed = is_armed_by_environment();
   if (is_armed) speak_once_a_host(environment_output());
-  if (!from_environment(config, error, is_armed ? &unknown : nullptr) || !resolve_output(config, output, error)) {
-    warn_once(Cause::kConfig, "%s; this process is not profiled", error.text);
+  const Wanted& w = wanted();
+  if (!w.is_understood) {
+    warn_once(Cause::kConfig, "%s; this process is not profiled", w.error.text);
     return;
   }
+  const Config& config = w.config;
+  char output[PATH_MAX];
+  strcpy(output, w.output);
   const bool is_with_attached = is_started_by_attached(output);
   if (is_with_attached && is_attach_over(output)) return;
   if (is_armed) take_own_directory(output);
   arm_session(config, output);
-  if (*unknown.text) session::note_source("settings", SourceState::kOff, unknown.text);
+  if (*w.unknown.text) session::note_source("settings", SourceState::kOff, w.unknown.text);
   note_injection(config);
   if (config.nvtx == NvtxMode::kEmit) nvtx::emit_operators();
   const bool has_python = python::present(), has_torch = torch::loaded();
