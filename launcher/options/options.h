@@ -86,6 +86,12 @@ struct MergeOptions {
 };
 MergeOptions parse_merge(const Arguments& arguments);
 
+struct CollectOptions {
+  std::string run;               // a directory, or the process id of a launcher
+  std::filesystem::path output;  // a file, or kStdout; empty: named after the run
+};
+CollectOptions parse_collect(const Arguments& arguments);
+
 struct StepsAsked {
   uint64_t next = 0;  // so many steps, the next that all processes can record; 0: those below
   uint64_t first = 0, last = 0;

@@ -18,6 +18,7 @@ constexpr Subcommand kSubcommands[] = {
     {"report", "tables of a run or a trace: operators, GPU kernels, modules, memory, Python, steps", report},
     {"export", "write a format again", export_},
     {"merge", "several runs or nodes into one", merge},
+    {"collect", "a run as one file, for where its directory does not stay", collect},
     {"diff", "what got slower from one run to another; a gate for CI", diff},
     {"ctl", "open and close the window of a running program", ctl},
     {"where", "what every thread is doing now, or was doing when it died", where},

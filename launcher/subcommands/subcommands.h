@@ -24,6 +24,7 @@ int env(const Arguments& arguments);
 int report(const Arguments& arguments);
 int export_(const Arguments& arguments);
 int merge(const Arguments& arguments);
+int collect(const Arguments& arguments);
 int diff(const Arguments& arguments);
 int ctl(const Arguments& arguments);
 int where(const Arguments& arguments);

@@ -153,7 +153,7 @@ def test_an_option_wins_over_its_variable(run_torchprof):
     assert (run.stdout, run.stderr) == ("on calls 1\n", "")
 
 
-@pytest.mark.parametrize("subcommand", ["run", "report", "export", "merge", "diff", "ctl", "where", "top", "metrics", "doctor"])
+@pytest.mark.parametrize("subcommand", ["run", "report", "export", "merge", "collect", "diff", "ctl", "where", "top", "metrics", "doctor"])
 def test_help_fits_a_terminal(torchprof, subcommand):
     text = torchprof("help", subcommand).stdout
     assert text.startswith("Usage: torchprof %s " % subcommand) and max(map(len, text.splitlines())) <= 120
