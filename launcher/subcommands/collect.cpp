@@ -69,6 +69,13 @@ class Tar {
     if (const uint64_t rest = size % kBlock; rest != 0) sink_(std::string(kBlock - rest, '\0'));
   }
 
+  // As many digits as there is room for, and a NUL.
+  template <size_t kSize>
+  static void octal(char (&to)[kSize], uint64_t number) {
+    to[kSize - 1] = 0;
+    for (size_t i = kSize - 1; i-- > 0; number >>= 3) to[i] = static_cast<char>('0' + number % 8);
+  }
+
   void head(const std::string& directory, const std::string& name, char kind, uint64_t size, unsigned mode,
             time_t time) {
     struct Head {
@@ -81,12 +88,12 @@ class Tar {
       throw Error(directory + "/" + name + ": the name is too long for a tar file");
     name.copy(h.name, sizeof(h.name));
     directory.copy(h.prefix, sizeof(h.prefix));
-    snprintf(h.mode, sizeof(h.mode), "%07o", mode);
-    snprintf(h.owner, sizeof(h.owner), "%07o", 0u);
-    snprintf(h.group, sizeof(h.group), "%07o", 0u);
-    snprintf(h.time, sizeof(h.time), "%011llo", static_cast<unsigned long long>(std::max<time_t>(time, 0)));
+    octal(h.mode, mode);
+    octal(h.owner, 0);
+    octal(h.group, 0);
+    octal(h.time, static_cast<uint64_t>(std::max<time_t>(time, 0)));
     if (size < uint64_t{1} << 33) {
-      snprintf(h.size, sizeof(h.size), "%011llo", static_cast<unsigned long long>(size));
+      octal(h.size, size);
     } else {
       h.size[0] = static_cast<char>(0x80);
       for (size_t i = 0; i < 8; ++i) h.size[sizeof(h.size) - 1 - i] = static_cast<char>(size >> (8 * i));
@@ -95,10 +102,12 @@ class Tar {
     std::memcpy(h.magic, "ustar", sizeof(h.magic));
     std::memcpy(h.version, "00", sizeof(h.version));
     std::memset(h.sum, ' ', sizeof(h.sum));
-    unsigned sum = 0;
+    uint64_t sum = 0;
     for (const char c : std::string_view(reinterpret_cast<const char*>(&h), sizeof(h)))
       sum += static_cast<unsigned char>(c);
-    snprintf(h.sum, sizeof(h.sum), "%06o", sum);  // then NUL and the space
+    char digits[sizeof(h.sum) - 1];
+    octal(digits, sum);
+    std::memcpy(h.sum, digits, sizeof(digits));  // with its NUL, then the space
     sink_({reinterpret_cast<const char*>(&h), sizeof(h)});
   }
 
