@@ -1,0 +1,36 @@
+"""A hook of MkDocs (mkdocs.org/user-guide/configuration/#hooks): the pages of the site that do not lie in docs/, and the links between them.
+
+README.md and its neighbours are pages, too, so a link reads alike on GitHub and on the site. `options.md` is the manual page as `torchprof help` says
+it: packaging/site has it printed into $SITE_OPTIONS, as Markdown.
+"""
+import os
+import pathlib
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+ADDED = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md",
+         "CODE_OF_CONDUCT.md": "conduct.md"}
+PAGE_OF = {**ADDED, **{"docs/" + path.name: path.name for path in (ROOT / "docs").glob("*.md")}}
+
+
+def on_files(files, config):
+    for source, page in ADDED.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text()))
+    options = os.environ.get("SITE_OPTIONS")
+    files.append(File.generated(config, "options.md", content=pathlib.Path(options).read_text() if options else "# All options\n\n`torchprof help run`\n"))
+    return files
+
+
+def on_page_markdown(markdown, page, **_):
+    """Links as the site has them: `../README.md#x` of docs/limits.md is `index.md#x`."""
+    source = next((source for source, name in PAGE_OF.items() if name == page.file.src_path), "docs/" + page.file.src_path)
+
+    def link(match):
+        target, _, anchor = match[1].partition("#")
+        if re.match(r"\w+:", target) or not target:
+            return match[0]
+        path = os.path.normpath(os.path.join(os.path.dirname(source), target))
+        return "](%s%s)" % (PAGE_OF.get(path, target), "#" + anchor if anchor else "")
+    return re.sub(r"\]\(([^)\s]+)\)", link, markdown)
