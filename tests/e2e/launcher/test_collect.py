@@ -13,7 +13,7 @@ pytestmark = pytest.mark.once
 
 # Takes a line for each part of what it does; `inside` is called within the window alone.
 PROGRAM = """
-import sys
+import sys, torch
 def inside(): pass
 def outside(): pass
 print("ready", flush=True)
