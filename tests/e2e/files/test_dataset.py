@@ -1,67 +1,24 @@
 """`export --format parquet`: a directory of tables with the numbers of ours, for whatever reads Parquet."""
 import collections
 import csv
-import importlib.util
 import io
 import json
 import shutil
-import sqlite3
-import subprocess
 
 import pytest
 
 import read_parquet
-from conftest import PATIENCE, ROOT, SUPPORT, profile
+from datasets import database, dataset, rows, talked  # noqa: F401  fixtures
 from simulated_hosts import move_ranks
 
 pytestmark = pytest.mark.once
-
-QUESTIONS = ROOT / "examples" / "sql" / "dataset"
-TRAINING = """
-import os, subprocess, sys, threading, torch
-if len(sys.argv) == 1:
-    for rank in "01": subprocess.run([sys.executable, __file__, "rank"], env={**os.environ, "RANK": rank, "WORLD_SIZE": "2"}, check=True)
-    sys.exit()
-model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-def step():
-    optimizer.zero_grad()
-    with torch.autograd.profiler.record_function("a \\u2028 range, \\x1b[31m"):
-        model(torch.ones(4, 8)).sum().backward()
-    optimizer.step()
-for _ in range(12): step()
-thread = threading.Thread(target=lambda: [torch.ones(n % 7 + 1) + 1 for n in range(int(os.environ["MANY"]))])
-thread.start()
-thread.join()
-"""
-
-
-@pytest.fixture(scope="module")
-def dataset(launcher, torch_python, tmp_path_factory):
-    """(the run, its dataset): two ranks and their launcher, the second rank's slices in several row groups."""
-    directory = tmp_path_factory.mktemp("dataset")
-    (directory / "train.py").write_text(TRAINING)
-    run = profile(launcher, directory / "run", [torch_python, directory / "train.py"], env={"MANY": "50000"}, options=["-q", "--format", "sqlite"])
-    assert run.status == 0, run.stderr
-    done = subprocess.run([launcher, "export", run.directory, "--format", "parquet", "-o", directory / "out"], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stderr.endswith("torchprof: %s: written\n" % (directory / "out")), done.stderr
-    return run, directory / "out"
-
-
-@pytest.fixture(scope="module")
-def database(dataset):
-    return sqlite3.connect(dataset[0].directory / "trace.sqlite")
 
 
 def slices_of(directory, host_and_file):
     return read_parquet.columns(directory / host_and_file)
 
 
-def rows(columns, *names):
-    return list(zip(*(columns[name] for name in names)))
-
-
-def test_there_is_a_file_for_each_process_and_tables_of_all(dataset):
+def test_there_is_a_file_for_each_process_and_tables_of_all(dataset):  # noqa: F811
     run, directory = dataset
     processes = read_parquet.columns(directory / "processes.parquet")
     files = sorted(str(path.relative_to(directory)) for path in directory.rglob("*.parquet"))
@@ -73,7 +30,7 @@ def test_there_is_a_file_for_each_process_and_tables_of_all(dataset):
     assert set(processes["pid"]) == known
 
 
-def test_every_slice_has_its_row(dataset, database):
+def test_every_slice_has_its_row(dataset, database):  # noqa: F811
     directory = dataset[1]
     for file, pid in rows(read_parquet.columns(directory / "processes.parquet"), "file", "pid"):
         slices = slices_of(directory, file)
@@ -86,7 +43,7 @@ def test_every_slice_has_its_row(dataset, database):
         assert ours == theirs and ours
 
 
-def test_slices_have_their_step_module_and_shapes(dataset):
+def test_slices_have_their_step_module_and_shapes(dataset):  # noqa: F811
     directory = dataset[1]
     steps = read_parquet.columns(directory / "steps.parquet")
     assert collections.Counter(steps["rank"]).keys() == {0, 1} and set(steps["ended_by"]) == {"Optimizer: SGD_0"}
@@ -103,34 +60,8 @@ def test_slices_have_their_step_module_and_shapes(dataset):
         assert sum(name.startswith("a ") and "\x1b" not in name for name in slices["name"]) == 12
 
 
-TALK = """
-import time, torch, torch.distributed as dist
-torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank, small, large = dist.get_rank(), torch.ones(8), torch.ones(64, dtype=torch.float64)
-for step in range(20):
-    time.sleep(0.02 * (rank == step % 3))
-    dist.all_reduce(small)
-    dist.broadcast(large, 0)
-    if rank == 0: dist.send(small, 2)
-    if rank == 2: dist.recv(small, 0)
-dist.destroy_process_group()
-"""
-
-
-@pytest.fixture(scope="module")
-def talked(launcher, torch_python, tmp_path_factory):
-    """A job of three ranks that talk to each other."""
-    directory = tmp_path_factory.mktemp("talk")
-    (directory / "talk.py").write_text(TALK)
-    run = profile(launcher, directory / "run", [torch_python, SUPPORT / "ranks.py", 3, directory / "talk.py"], options=["-q", "--format", "table"],
-                  env={"GLOO_SOCKET_IFNAME": "lo"})
-    assert run.status == 0, run.stderr
-    return run.directory
-
-
 @pytest.mark.parametrize("hosts", [1, 2])
-def test_collectives_add_up_to_the_table_comms(talked, torchprof, tmp_path, hosts):
+def test_collectives_add_up_to_the_table_comms(talked, torchprof, tmp_path, hosts):  # noqa: F811
     """On two hosts, too, where waits within the clocks' error are none."""
     shutil.copytree(talked, tmp_path / "run")
     if hosts == 2:
@@ -162,7 +93,7 @@ def test_collectives_add_up_to_the_table_comms(talked, torchprof, tmp_path, host
         assert float(line["slowest_percent"]) == pytest.approx(100 * max(last.values()) / len(collective))
 
 
-def test_a_collective_of_all_ranks_is_one(talked, torchprof, tmp_path):
+def test_a_collective_of_all_ranks_is_one(talked, torchprof, tmp_path):  # noqa: F811
     assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "out").returncode == 0
     columns = read_parquet.columns(tmp_path / "out" / "collectives.parquet")
     of = collections.defaultdict(dict)
@@ -178,14 +109,14 @@ def test_a_collective_of_all_ranks_is_one(talked, torchprof, tmp_path):
     assert len(pairs) == 20 and all((ranks[0][0], ranks[0][7], ranks[2][0], ranks[2][7]) == ("gloo:send", 2, "gloo:recv", 0) for ranks in pairs)
 
 
-def test_a_part_of_a_run_has_the_collectives_of_its_processes(talked, torchprof, tmp_path):
+def test_a_part_of_a_run_has_the_collectives_of_its_processes(talked, torchprof, tmp_path):  # noqa: F811
     assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "out", "--process", "1", "--process", "2").returncode == 0
     columns = read_parquet.columns(tmp_path / "out" / "collectives.parquet")
     assert set(columns["rank"]) == {1, 2} and set(columns["ranks"]) == {2, None}
     assert all(collective is None for name, collective in rows(columns, "name", "collective") if name == "gloo:recv")
 
 
-def test_row_groups_can_be_skipped_by_time(dataset):
+def test_row_groups_can_be_skipped_by_time(dataset):  # noqa: F811
     """Each is sorted, and they follow each other but for what lasts longer than one."""
     directory = dataset[1]
     file = next(directory.glob("host=*/rank=1.parquet"))
@@ -198,7 +129,7 @@ def test_row_groups_can_be_skipped_by_time(dataset):
         first += size
 
 
-def test_it_takes_few_bytes(dataset):
+def test_it_takes_few_bytes(dataset):  # noqa: F811
     file = next(dataset[1].glob("host=*/rank=1.parquet"))
     rows = read_parquet.footer_of(file.read_bytes())[3]
     assert rows > 100000 and file.stat().st_size / rows < 9
@@ -207,12 +138,12 @@ def test_it_takes_few_bytes(dataset):
 @pytest.mark.parametrize("arguments, says", [
     (["--format", "parquet"], "export: parquet is a directory of files: name one directory with -o"),
     (["--format", "parquet,table", "-o", "A", "-o", "B"], "export: parquet is a directory of files: name one directory with -o")])
-def test_it_wants_a_directory(dataset, torchprof, arguments, says):
+def test_it_wants_a_directory(dataset, torchprof, arguments, says):  # noqa: F811
     done = torchprof("export", dataset[0].directory, *arguments)
     assert done.returncode == 125 and done.stderr == "torchprof: %s\n" % says
 
 
-def test_files_that_are_there_stay(dataset, torchprof):
+def test_files_that_are_there_stay(dataset, torchprof):  # noqa: F811
     run, directory = dataset
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("*.parquet")}
     done = torchprof("export", run.directory, "--format", "parquet", "-o", directory)
@@ -222,53 +153,3 @@ def test_files_that_are_there_stay(dataset, torchprof):
 def test_run_says_what_writes_it(torchprof):
     done = torchprof("run", "--format", "parquet", "true")
     assert done.returncode == 125 and "`torchprof export RUN --format parquet -o DIRECTORY` writes it" in done.stderr
-
-
-@pytest.mark.skipif(not shutil.which("duckdb"), reason="tests with DuckDB run where Debian's duckdb is installed (sid)")
-def test_duckdb_gives_the_numbers_of_the_tables(dataset, database):
-    query = ("SELECT rank, name, count(*), sum(duration_ns) FILTER (WHERE is_outermost), sum(self_ns) FROM read_parquet('%s/host=*/rank=*.parquet') "
-             "WHERE kind IN ('op', 'backward', 'annotation') GROUP BY ALL" % dataset[1])
-    done = subprocess.run(["duckdb", "-json", "-c", query], capture_output=True, text=True, check=True)
-    ours = {tuple(map(str, row.values())) for row in json.loads(done.stdout)}
-    wanted = database.execute("SELECT rank, name, calls, total_ns, self_ns FROM op_totals WHERE rank IS NOT NULL")
-    assert ours == {tuple(map(str, row)) for row in wanted}
-
-
-def answers(datasets, question):
-    """{file of examples/sql/dataset: its rows}; the earlier run that it is compared with is the same."""
-    asked = ["duckdb", "-json", "-c", "SET VARIABLE dataset = '%s'" % datasets, "-c", "SET VARIABLE base = '%s'" % datasets]
-    for file in "views", question:
-        asked += ["-c", (QUESTIONS / (file + ".sql")).read_text()]
-    done = subprocess.run(asked, capture_output=True, text=True, timeout=PATIENCE)
-    assert (done.returncode, done.stderr) == (0, ""), (question, done.stderr)
-    return json.loads(done.stdout or "[]")
-
-
-@pytest.mark.skipif(not shutil.which("duckdb"), reason="tests with DuckDB run where Debian's duckdb is installed (sid)")
-def test_the_questions_of_the_examples_are_answered_with_the_numbers_of_the_tables(dataset, database, talked, torchprof, tmp_path):
-    of_one = {question: answers(dataset[1], question) for question in ("operators", "python", "modules", "steps", "slow_steps", "changed", "kernels", "exposed_communication")}
-    for question, table in (("operators", "op_totals"), ("python", "python_totals")):
-        wanted = {row[0]: row[1:] for row in database.execute("SELECT name, sum(calls), sum(total_ns), sum(self_ns) FROM %s GROUP BY name" % table)}
-        rows = of_one[question]
-        assert len(rows) == min(20, len(wanted)) and {row["name"]: (row["calls"], int(row["total_ns"]), int(row["self_ns"])) for row in rows}.items() <= wanted.items(), question
-    times = database.execute("SELECT rank, count(*), max(duration_ns) FROM step_times WHERE number > 0 GROUP BY rank").fetchall()
-    assert {(row["rank"], row["steps"], round(row["longest_ms"] * 1e6)) for row in of_one["steps"]} == set(times)
-    assert of_one["modules"] and of_one["slow_steps"] and all(row["more_ms"] == 0 for row in of_one["changed"]) and of_one["changed"]
-    assert of_one["kernels"] == of_one["exposed_communication"] == []  # there is no GPU
-    assert torchprof("export", talked, "--format", "parquet", "-o", tmp_path / "talked").returncode == 0
-    table = csv.DictReader(io.StringIO(torchprof("report", talked, "-t", "comms", "--csv").stdout))
-    wanted = {line["name"]: tuple(int(line[column] or 0) for column in ("calls", "total_ns", "bytes", "waiting_ns")) for line in table}
-    found = {row["name"]: tuple(int(row[column] or 0) for column in ("calls", "total_ns", "bytes", "waiting_ns")) for row in answers(tmp_path / "talked", "collectives")}
-    assert found == wanted
-    slowest = answers(tmp_path / "talked", "slowest_rank")
-    assert slowest and all(0 <= row["slowest"] < 3 and row["waited_ms"] >= row["longest_wait_ms"] for row in slowest)
-    assert {file.stem for file in QUESTIONS.glob("*.sql")} == {"views", "collectives", "slowest_rank", *of_one}
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("pyarrow"), reason="tests with pyarrow run where Debian's python3-pyarrow is installed (sid)")
-def test_pyarrow_and_pandas_read_what_our_reader_reads(dataset):
-    import pyarrow.parquet
-    for file in dataset[1].rglob("*.parquet"):
-        table = pyarrow.parquet.ParquetFile(file).read()
-        assert table.to_pydict() == read_parquet.columns(file)
-        assert table.to_pandas().shape == (table.num_rows, table.num_columns)
