@@ -63,7 +63,8 @@ int report(const Arguments& arguments) {
   const std::string text = input.spools.empty() ? formats::summary_text(one_trace(input), options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");
-  print_text(text);
+  // The lines of CSV end with \r\n. What it quotes is printable already.
+  options.tables.style == formats::ReportStyle::kCsv ? print(text) : print_text(text);
   return 0;
 }
 

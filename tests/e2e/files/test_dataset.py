@@ -75,7 +75,7 @@ def test_collectives_add_up_to_the_table_comms(talked, torchprof, tmp_path, host
     assert calls.keys() == {"gloo:all_reduce", "gloo:broadcast", "gloo:send", "gloo:recv"}
     assert {call["host"] == "elsewhere" for of in calls.values() for call in of if call["rank"] == 2} == {hosts == 2}
     table = list(csv.DictReader(io.StringIO(torchprof("report", tmp_path / "run", "-t", "comms", "--csv").stdout)))
-    assert len(table) == len(calls)
+    assert len(table) == len(calls) and not any(key.endswith("?") for key in table[0])  # lines end with \\r\\n
     for line in table:
         of = calls[line["name"]]
         assert (len(of), sum(c["duration_ns"] for c in of), sum(c["bytes"] or 0 for c in of)) == (
