@@ -100,9 +100,11 @@ def test_any_number_of_threads_gives_the_same_bytes(many, torchprof, tmp_path):
         report = torchprof("report", many.directory, "--json", "--all-processes", "-t", ",".join(tables), "-j", jobs)
         assert report.returncode == 0, report.stderr
         said.append(re.sub(r'"read_ns":\d+', "", report.stdout))  # how long reading took
+        out = tmp_path / "out"  # a trace says where it was written
         for format in "kineto-ranks", "parquet":
-            assert torchprof("export", many.directory, "-f", format, "-o", tmp_path / str(jobs), "-j", jobs).returncode == 0
-        files.append({path.relative_to(tmp_path / str(jobs)): path.read_bytes() for path in (tmp_path / str(jobs)).rglob("*") if path.is_file()})
+            assert torchprof("export", many.directory, "-f", format, "-o", out, "-j", jobs).returncode == 0
+        files.append({path.relative_to(out): path.read_bytes() for path in out.rglob("*") if path.is_file()})
+        shutil.rmtree(out)
         assert len(files[0]) > 2 * RANKS
     assert said[0] == said[1] == said[2] and files[0] == files[1] == files[2]
     assert "-j" in torchprof("report", many.directory, "-j", "0").stderr
