@@ -415,7 +415,7 @@ class AdviceAssembly {
     const ProcessAdvice& one = *all_[looked_at_.front()].advice;
     result_.has_steps = one.has_steps;
     result_.unit = one.unit;
-    result_.step_ns = most;
+    result_.mean_step_ns = most;
     find_most();
     result_.step_ns = result_.mean_step_ns = one.mean_step_ns;
     return std::move(result_);
@@ -427,8 +427,9 @@ class AdviceAssembly {
       for (const auto& [key, ns] : all_[i].advice->costs) add_to(sums[key.second.empty() ? key.first : key.second], ns);
     sums.erase(std::string_view());
     const auto most = std::ranges::max_element(sums, {}, [](const auto& each) { return each.second; });
-    if (most == sums.end() || result_.step_ns == 0) return;
-    result_.most = std::string(most->first) + ", " + percent_text(mean(most->second), result_.step_ns);
+    if (most == sums.end() || result_.mean_step_ns == 0) return;
+    // A mean over all steps, so of the mean step: where a few take long, that is many times the median.
+    result_.most = std::string(most->first) + ", " + percent_text(mean(most->second), result_.mean_step_ns);
   }
 
   const std::vector<AdvisedProcess>& all_;

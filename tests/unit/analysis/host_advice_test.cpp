@@ -417,6 +417,31 @@ TEST_CASE("the place of a loader's workers comes with its own text, and if a goo
   CHECK(with(10).source == "for batch in");
 }
 
+TEST_CASE("what takes most of the time takes what it takes of a step, however much longer a few steps are") {
+  std::mt19937 random(11);
+  for (int round = 0; round < 50; ++round) {
+    SpoolBuilder b;
+    b.on(b.thread(100));
+    uint64_t now = 1'000;
+    for (uint64_t step = 0; step < 20; ++step) {
+      const uint64_t ns = 1'000'000 * (1 + random() % 3) * (random() % 6 == 0 ? 50 : 1);
+      b.at(now).annotation(step + 1, "ProfilerStep#" + std::to_string(step));
+      run(b, now + 10, ns / 2 + random() % (ns / 4), "aten::mm");
+      now += ns;
+      b.at(now).op_end(step + 1);
+    }
+    b.clean_exit(now + 1'000);
+    const LoadedTrace trace(b);
+    const std::string text = summary_text(*trace, {.tables = {"advice"}});
+    CAPTURE(text);
+    const std::string before = "most of the time is in aten::mm, ";
+    const size_t at = text.find(before);
+    if (at == text.npos) continue;  // it is a finding
+    const double share = std::stod(text.substr(at + before.size()));
+    CHECK((share > 49 && share < 76));
+  }
+}
+
 TEST_CASE("that Python objects are kept is said where tensors are known not to be, and nothing where they may be") {
   constexpr int64_t kKib = 1 << 10;
   enum class Recorded { kAll, kNoMemory, kWindows, kFew };
