@@ -190,7 +190,8 @@ void add_steps(const Process& process, std::optional<int64_t> rank, const Steps&
   // Outside of windows the end and the time are all that is known.
   for (const StepTime& step : process.timed_steps())
     if (step.ns > 0 && is_in_full.contains(step.step)) add(step.step, step.end.value - step.ns, step.end.value, false);
-  table.end_row_group();
+  // Not for each process: what the end of the file says of a row group is longer than its few steps.
+  if (table.rows_of_group() >= kRowGroup) table.end_row_group();
 }
 
 void add_process(const Process& process, std::optional<int64_t> rank, std::string_view file, TableFile& table) {

@@ -52,8 +52,7 @@ uint32_t TableFile::text(std::string_view text) {
 }
 
 void TableFile::end_row_group() {
-  const Column& first = columns_.front();
-  if (first.values.empty() && first.is_there.empty()) return;
+  if (rows_of_group() == 0) return;
   std::vector<Chunk>& chunks = row_groups_.emplace_back();
   for (Column& column : columns_) chunks.push_back(write_column(column));
 }

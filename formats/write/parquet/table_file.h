@@ -54,6 +54,9 @@ class TableFile {
     columns_[column].is_there.push_back(0);
   }
   void end_row_group();
+  size_t rows_of_group() const {  // since the last one ended
+    return columns_[0].spec.is_optional ? columns_[0].is_there.size() : columns_[0].values.size();
+  }
   // Writes what the last row group lacks, and the end of the file; then nothing can be added.
   void finish();
 

@@ -129,6 +129,11 @@ def test_row_groups_can_be_skipped_by_time(dataset):  # noqa: F811
         first += size
 
 
+def test_steps_of_processes_share_row_groups(dataset):  # noqa: F811
+    footer = read_parquet.footer_of((dataset[1] / "steps.parquet").read_bytes())
+    assert len(footer[4]) == 1 and set(read_parquet.columns(dataset[1] / "steps.parquet")["rank"]) == {0, 1}
+
+
 def test_it_takes_few_bytes(dataset):  # noqa: F811
     file = next(dataset[1].glob("host=*/rank=1.parquet"))
     rows = read_parquet.footer_of(file.read_bytes())[3]
