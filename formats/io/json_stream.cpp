@@ -1,3 +1,7 @@
+// Errors of Boost's have the line where they were made otherwise, with the path of the header on the machine that
+// compiled it.
+#define BOOST_DISABLE_CURRENT_LOCATION
+
 #include "formats/io/json_stream.h"
 
 #include <boost/json/basic_parser_impl.hpp>
