@@ -36,8 +36,6 @@ std::string replaced(const std::string& text, char what, const std::string& by) 
   return out;
 }
 
-std::string in_sh(const std::string& value) { return "'" + replaced(value, '\'', "'\\''") + "'"; }
-
 std::string in_fish(const std::string& value) {
   return "'" + replaced(replaced(value, '\\', "\\\\"), '\'', "\\'") + "'";
 }
@@ -155,6 +153,8 @@ fs::path pth_in(const fs::path& directory) {
 }
 
 }  // namespace
+
+std::string in_sh(const std::string& value) { return "'" + replaced(value, '\'', "'\\''") + "'"; }
 
 std::string shared_output(const Config& config) {
   ErrorText error;

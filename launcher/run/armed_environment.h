@@ -14,6 +14,9 @@ namespace torchprof::launcher {
 // would have a directory of its own.
 std::string shared_output(const Config& config);
 
+// A text as a word of sh, in quotes.
+std::string in_sh(const std::string& value);
+
 // `format`: as EnvOptions has it. `environment`: the one to be armed, as "NAME=VALUE", for the formats of which it is
 // known: those of shells, which go on with it.
 std::string arming_text(const std::string& format, const std::vector<std::string>& environment, const Library& library,

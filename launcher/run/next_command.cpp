@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "formats/io/text.h"
+#include "launcher/run/armed_environment.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -43,13 +44,11 @@ NextLook next_look_of(const formats::Report& report) {
   return report.all.operators.empty() ? kPythonLook : kLinesOfOperators;
 }
 
-// As it is where a shell takes it so, else in quotes.
+// As it is where a shell takes it so.
 std::string shell_word(const std::string& text) {
   constexpr std::string_view kUnquoted = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./+=:,@%";
   if (!text.empty() && text.front() != '-' && text.find_first_not_of(kUnquoted) == text.npos) return text;
-  std::string out = "'";
-  for (const char c : text) c == '\'' ? out += "'\\''" : out += c;
-  return out + "'";
+  return in_sh(text);
 }
 
 }  // namespace

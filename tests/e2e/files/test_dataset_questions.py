@@ -10,7 +10,6 @@ import json
 import math
 import shutil
 import subprocess
-import sys
 import time
 
 import pytest
@@ -18,6 +17,7 @@ import pytest
 import read_parquet
 from conftest import PATIENCE, ROOT
 from datasets import database, dataset, talked  # noqa: F401  fixtures
+from pypi_python import python_with
 from simulated_runs import run_simulated  # noqa: F401  the fixture
 
 SQL = ROOT / "examples" / "sql"
@@ -50,16 +50,8 @@ def test_duckdb_gives_the_numbers_of_the_tables(dataset, database):  # noqa: F81
 @pytest.fixture(scope="module")
 def python_with_engines(tmp_path_factory):
     """A Python with Dask, pandas, pyarrow and DuckDB: this one, or an environment with them from PyPI (120 MB)."""
-    asks = ["-c", "import dask.bag, distributed, duckdb, pandas, pyarrow"]
-    if subprocess.run([sys.executable, *asks], capture_output=True).returncode == 0:
-        return sys.executable
-    place = tmp_path_factory.mktemp("engines") / "venv"
-    made = subprocess.run([sys.executable, "-m", "virtualenv", "-q", place], capture_output=True)
-    python = place / "bin" / "python"
-    install = [python, "-m", "pip", "-q", "install", "--timeout", "20", "--retries", "1", "dask", "distributed", "pandas", "pyarrow", "duckdb"]
-    if made.returncode or subprocess.run(install, capture_output=True).returncode:
-        pytest.skip("Dask and DuckDB are neither here nor can they be installed from PyPI")
-    return python
+    return python_with(["dask.bag", "distributed", "duckdb", "pandas", "pyarrow"], ["dask", "distributed", "pandas", "pyarrow", "duckdb"],
+                       tmp_path_factory.mktemp("engines") / "venv")
 
 
 def said(command):

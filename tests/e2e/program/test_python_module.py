@@ -2,13 +2,12 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 import textwrap
 
 import pytest
 
 from conftest import ROOT
+from pypi_python import python_with
 
 STATE = """
 import gc, json, os, sys, threading, warnings
@@ -418,15 +417,7 @@ print(json.dumps([cell["outputs"] for cell in notebook["cells"]]))
 @pytest.fixture(scope="module")
 def notebook_python(tmp_path_factory):
     """A Python with ipykernel and nbclient: this one, or an environment with them from PyPI."""
-    asks = ["-c", "import nbclient, ipykernel"]
-    if subprocess.run([sys.executable, *asks], capture_output=True).returncode == 0:
-        return sys.executable
-    place = tmp_path_factory.mktemp("notebook") / "venv"
-    made = subprocess.run([sys.executable, "-m", "virtualenv", "-q", place], capture_output=True)
-    python = place / "bin" / "python"
-    if made.returncode or subprocess.run([python, "-m", "pip", "-q", "install", "--timeout", "20", "--retries", "1", "nbclient", "ipykernel"], capture_output=True).returncode:
-        pytest.skip("nbclient and ipykernel are neither here nor can they be installed from PyPI")
-    return python
+    return python_with(["nbclient", "ipykernel"], ["nbclient", "ipykernel"], tmp_path_factory.mktemp("notebook") / "venv")
 
 
 @pytest.mark.slow
