@@ -23,10 +23,6 @@ struct Redirect {
 // nothing was loaded.
 void redirect_imports(const Redirect* redirects, size_t count) noexcept;
 
-// The same for objects with the executable, whose own imports are looked at where nothing could be preloaded.
-struct Visited;
-void redirect_imports_of_all(const Redirect* redirects, size_t count, Visited& visited) noexcept;
-
 // The same for objects that are linked with a library (DT_NEEDED). `library`: the beginning of its file name. Each
 // caller has its own `visited`.
 struct Visited {
@@ -35,13 +31,15 @@ struct Visited {
   size_t objects = 0;
 };
 void redirect_imports_of_users(const char* library, const Redirect* redirects, size_t count, Visited& visited) noexcept;
+// The same for all objects and the executable, whose own imports are looked at where nothing could be preloaded.
+void redirect_imports_of_all(const Redirect* redirects, size_t count, Visited& visited) noexcept;
 
 // The same for the imports of one library, by the beginning of its file name ("libtorch_python.so"), whenever it was
 // loaded. Returns how many slots now have a replacement.
 size_t redirect_imports_of(const char* library, const Redirect* redirects, size_t count) noexcept;
 
-// In every object but the loader and ourselves: entries of relocation tables that hold `from` hold `to`
-// from now on. redirect_imports() then looks at all objects again.
+// In every object but the loader and ourselves: entries of relocation tables that hold `from` hold `to` from now on.
+// redirect_imports() then looks at all objects again.
 struct Swap {
   void* from;
   void* to;
