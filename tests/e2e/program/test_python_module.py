@@ -405,7 +405,7 @@ def test_pytest_records_each_test_and_holds_it_to_its_budget(run_bare, torch_pyt
     assert "3 failed, 3 passed" in done.stdout.decode() and sorted(tmp_path.iterdir()) == before
 
 
-CELLS = ["%load_ext torchprof", "%%torchprof --python calls\ndef work(): return sum(range(10))\nwork()", "%%torchprof -t python,advice\nwork()", "%%torchprof --python all\nwork()"]
+CELLS = ["%load_ext torchprof", "%%torchprof --python calls\ndef work():\n    sum(range(2_000_000))\n    return sum(range(10))\nwork()", "%%torchprof -t python,advice\nwork()", "%%torchprof --python all\nwork()"]
 RUN_NOTEBOOK = """
 import json, nbclient, nbformat
 cells = [nbformat.v4.new_code_cell(cell) for cell in %r]
