@@ -173,7 +173,7 @@ bool is_binary(const fs::path& file) {
   std::ifstream in(file, std::ios::binary);
   in.read(begin.data(), kLooked);
   begin.resize(static_cast<size_t>(in.gcount()));
-  return std::ranges::any_of(begin, [](char c) { return c >= 0 && c < ' ' && c != '\n' && c != '\t' && c != '\r'; });
+  return std::ranges::any_of(begin, [](unsigned char c) { return c < ' ' && c != '\n' && c != '\t' && c != '\r'; });
 }
 
 // -o -: the file goes to stdout once it is whole, JSON without compression.
