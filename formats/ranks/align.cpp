@@ -27,8 +27,9 @@ struct MeetingPart {
 class Alignment {
  public:
   explicit Alignment(const Trace& trace) : machines_(trace.machines) {
-    std::vector<CommsCalls> calls(trace.processes.size());
-    for (size_t i = 0; i < calls.size(); ++i) calls[i] = calls_of(trace.processes[i]);
+    std::vector<const Process*> processes;
+    for (const Process& p : trace.processes) processes.push_back(&p);
+    std::vector<CommsCalls> calls = calls_of(processes);
     const std::vector<uint32_t> jobs = job_numbers(trace.processes);
     for (size_t i = 0; i < calls.size(); ++i) put_into_job(calls[i], jobs[i]);
     std::vector<const CommsCalls*> all;
@@ -178,6 +179,7 @@ Trace load_aligned(const std::vector<std::filesystem::path>& spools, Contents co
   Trace trace = load(spools, contents);
   const std::vector<Machine> machines = aligned_machines(trace);
   if (std::ranges::none_of(machines, [](const Machine& m) { return m.correction != nullptr; })) return trace;
+  trace = {};  // thousands of processes are not held twice
   return load(spools, contents, machines);
 }
 

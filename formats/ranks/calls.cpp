@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <tuple>
 
+#include "formats/io/parallel.h"
 #include "formats/trace/distributed.h"
 #include "formats/trace/gpu_index.h"
 #include "formats/values/collectives.h"
@@ -232,12 +233,20 @@ CommsCalls CommsCollector::finish() {
   return std::move(calls_);
 }
 
-CommsCalls calls_of(const Process& process) {
-  if (!may_have_collectives(process)) return {};
-  Replay replay(process);
-  CommsSink sink(process, replay);
-  replay.run(sink);
-  return sink.finish();
+std::vector<CommsCalls> calls_of(const std::vector<const Process*>& processes) {
+  std::vector<CommsCalls> all;
+  all.reserve(processes.size());
+  const auto make = [&processes](size_t i) -> CommsCalls {
+    const Process& process = *processes[i];
+    if (!may_have_collectives(process)) return {};
+    Replay replay(process);
+    CommsSink sink(process, replay);
+    replay.run(sink);
+    process.spool->release();
+    return sink.finish();
+  };
+  in_order(processes.size(), make, [&all](size_t, CommsCalls calls) { all.push_back(std::move(calls)); });
+  return all;
 }
 
 }  // namespace torchprof::formats

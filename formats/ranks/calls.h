@@ -106,7 +106,8 @@ class CommsCollector {
   std::vector<Post> posts_;
 };
 
-// Replays the process; empty, without that, if it has none.
-CommsCalls calls_of(const Process& process);
+// Replays each of the processes, several at once (io/parallel.h). In their order; empty, without a replay, of a process
+// that has no collectives.
+std::vector<CommsCalls> calls_of(const std::vector<const Process*>& processes);
 
 }  // namespace torchprof::formats

@@ -45,11 +45,11 @@ int64_t median_step(const Process& process) {
 // Fills in how long each waited. False: nothing could be compared.
 bool find_waits(const Trace& trace, std::vector<RankOfJob>& ranks) {
   const std::vector<uint32_t> jobs = job_numbers(trace.processes);
-  std::vector<CommsCalls> calls;
-  for (const RankOfJob& rank : ranks) {
-    calls.push_back(calls_of(*rank.process));
-    put_into_job(calls.back(), jobs[static_cast<size_t>(rank.process - trace.processes.data())]);
-  }
+  std::vector<const Process*> processes;
+  for (const RankOfJob& rank : ranks) processes.push_back(rank.process);
+  std::vector<CommsCalls> calls = calls_of(processes);
+  for (size_t i = 0; i < calls.size(); ++i)
+    put_into_job(calls[i], jobs[static_cast<size_t>(processes[i] - trace.processes.data())]);
   std::vector<const CommsCalls*> all;
   for (const CommsCalls& each : calls) all.push_back(&each);
   std::vector<Intervals> waits(ranks.size());

@@ -139,7 +139,7 @@ std::string timeline_json(const Trace& trace, const Report& report) {
   for (const Process* p : processes) {
     if (!shown.contains(p->place)) continue;
     const TimelineSink sink(*p, timeline);
-    for (const ChunkView& chunk : p->spool->chunks()) p->spool->release(chunk);
+    p->spool->release();
   }
   return timeline.json(report.start.value, [&](size_t i) { return process_label(*processes[i]); });
 }

@@ -203,7 +203,7 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
     if (timelines.has_path) out.timeline = std::move(timeline);
   }
   part.typical = typical_parts_of(p, part.statistics.step_parts);
-  for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
+  p.spool->release();
   return out;
 }
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <iterator>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,7 +36,7 @@ struct ClockCorrection {
 };
 
 struct Machine {
-  std::string_view host{};
+  std::string host{};
   uint32_t reference = 0;  // in Trace::machines: to whose clock its times are put; itself: to its own
   std::shared_ptr<const ClockCorrection> correction{};  // none: it is its own reference
   // Of a clock that is corrected: how far it was ahead of the reference when its processes began, how much faster it

@@ -27,6 +27,7 @@ class Loader {
     p_.recycled_bytes = h.recycled.load(std::memory_order_relaxed) * h.chunk_size;
     for (uint32_t i = 0; i < spool_.chunks().size(); ++i) walk(i);
     trim_scripts();
+    for (const MetaView& meta : metadata_) p_.metadata.push_back({std::string(meta.key), std::string(meta.value)});
     p_.strings.shrink_to_fit();
     p_.functions.shrink_to_fit();
     return std::move(rest_);
@@ -171,7 +172,7 @@ class Loader {
         if (const auto end = child_end_of(p_.string(def.key), p_.string(def.value)))
           p_.children.push_back(*end);
         else
-          set(p_.metadata, places_of_metadata_, {p_.string(def.key), p_.string(def.value)}, &Meta::key);
+          set(metadata_, places_of_metadata_, {p_.string(def.key), p_.string(def.value)}, &MetaView::key);
         return;
       }
       case Kind::SourceDef: {
@@ -316,6 +317,10 @@ class Loader {
   const Contents contents_;
   std::unordered_map<TrackId, size_t> tracks_;
   std::unordered_map<uint32_t, TrackId> of_tid_;  // the latest thread with this number
+  struct MetaView {
+    std::string_view key, value;
+  };
+  std::vector<MetaView> metadata_;  // in the spool; the process has a copy, which all processes are compared by
   Places places_of_metadata_, places_of_sources_;
   SpoolRest rest_{};
 };

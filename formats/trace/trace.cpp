@@ -80,13 +80,12 @@ std::vector<Machine> choose_clocks(std::vector<Process>& processes, const std::v
   for (size_t i = 0; i < processes.size(); ++i) {
     const auto [number, is_new] = numbers.try_emplace(widest[i], static_cast<uint32_t>(machines.size()));
     processes[i].machine = number->second;
-    if (is_new) machines.push_back({.host = processes[i].host, .reference = number->second});
+    if (is_new) machines.push_back({.host = std::string(processes[i].host), .reference = number->second});
   }
   for (size_t m = 0; m < machines.size() && known.size() == machines.size(); ++m)
     if (known[m].host == machines[m].host) machines[m] = known[m];
   for (size_t i = 0; i < processes.size(); ++i) {
     Machine& machine = machines[processes[i].machine];
-    machine.host = processes[i].host;  // that of `known` is another trace's
     processes[i].clock_reference = machine.reference;
     processes[i].clock_error_ns = machine.error_ns;
     processes[i].clock = {converter(processes[i].spool->clock(), own[widest[i]]), machine.correction};
@@ -193,8 +192,7 @@ void place_in_time(Process& p, SpoolRest& rest) {
 // The definitions of thousands of processes would fill the memory. Reading them again makes the kernel load the pages
 // again.
 void release_definitions(const std::vector<Process>& processes) {
-  for (const Process& p : processes)
-    for (const ChunkView& chunk : p.spool->chunks()) p.spool->release(chunk);
+  for (const Process& p : processes) p.spool->release();
 }
 
 }  // namespace
@@ -306,7 +304,9 @@ Trace load(const std::vector<std::filesystem::path>& spools, Contents contents, 
     LoadedSpool one;
     one.process.file = spools[i];
     one.process.spool = SpoolReader::open(spools[i], one.why_not);
-    if (one.process.spool) one.rest = load_spool(one.process, contents);
+    if (!one.process.spool) return one;
+    one.rest = load_spool(one.process, contents);
+    one.process.spool->release();
     return one;
   };
   in_order(spools.size(), loaded, [&](size_t i, LoadedSpool one) {

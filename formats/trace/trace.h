@@ -36,8 +36,8 @@ struct Source {  // SourceDef: what was captured, or why not
 };
 
 struct Meta {  // MetaDef
-  std::string_view key;
-  std::string_view value;
+  std::string key;
+  std::string value;
 };
 
 struct ChildEnd {  // a child process, as its parent saw it end (endings.h)

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstring>
@@ -54,9 +55,10 @@ std::unique_ptr<const SpoolReader> SpoolReader::open(const std::filesystem::path
   if (mapped == MAP_FAILED) return nullptr;
   reader->bytes_ = {static_cast<const std::byte*>(mapped), static_cast<size_t>(status.st_size)};
   reader->mapped_ = true;
+  // With huge pages in the page cache, a look at one byte would map 2 MiB, in each of thousands of files.
+  madvise(mapped, static_cast<size_t>(status.st_size), MADV_NOHUGEPAGE);
   if (!reader->parse(error)) return nullptr;
-  // Looking at the headers of all chunks, used or not, has brought most of the file into memory.
-  madvise(mapped, static_cast<size_t>(status.st_size), MADV_DONTNEED);
+  reader->release();  // looking at the headers of all chunks, used or not, has brought most of the file into memory
   return reader;
 }
 
@@ -109,6 +111,9 @@ bool SpoolReader::parse(std::string& error) {
     error = "it ends within its header";
     return false;
   }
+  std::memcpy(header_.data(), bytes_.data(), header_.size());
+  // Pairs with SpoolWriter::finish(): where it says that the process has ended, all chunks are seen as they were then.
+  std::atomic_thread_fence(std::memory_order_acquire);
   const FileHeader& h = header();
   if (h.magic == 0 && all_zero(bytes_.first(kFileHeaderSize))) {
     error = "its header was never written: the process died while it began";
@@ -214,6 +219,10 @@ void SpoolReader::release(const ChunkView& chunk) const {
   const auto begin = (reinterpret_cast<uintptr_t>(chunk.records.data()) - sizeof(ChunkHeader)) / page * page;
   const auto end = std::min<uintptr_t>(begin + header().chunk_size, first + bytes_.size() / page * page);
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void SpoolReader::release() const {
+  if (mapped_) madvise(const_cast<std::byte*>(bytes_.data()), bytes_.size(), MADV_DONTNEED);
 }
 
 }  // namespace torchprof

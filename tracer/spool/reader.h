@@ -12,6 +12,7 @@
 //  * Nothing here throws.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -58,7 +59,9 @@ class SpoolReader {
   SpoolReader(const SpoolReader&) = delete;
   SpoolReader& operator=(const SpoolReader&) = delete;
 
-  const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(bytes_.data()); }
+  // As it was when the spool was opened, before its chunks were looked at. A copy, as are the texts below: a look at one
+  // byte of the file may map megabytes of it, and those who compare processes look at thousands.
+  const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(header_.data()); }
   std::string_view host() const;
   std::vector<std::string_view> command() const;
   std::string_view forked_from() const;
@@ -76,6 +79,7 @@ class SpoolReader {
 
   // Tells the kernel that the pages of this chunk are not needed soon. They stay readable.
   void release(const ChunkView& chunk) const;
+  void release() const;  // the same of the whole file: the kernel maps pages around those of a chunk, too
 
  private:
   SpoolReader() = default;
@@ -85,6 +89,7 @@ class SpoolReader {
   void collect_pieces(ChunkKind wanted, std::span<const std::byte> all, uint8_t size_log2);
   void mend_times();
 
+  alignas(FileHeader) std::array<std::byte, sizeof(FileHeader)> header_{};
   std::span<const std::byte> bytes_;
   bool mapped_ = false;
   std::vector<ChunkView> chunks_;
