@@ -156,6 +156,11 @@ class Run:
     def stdout(self):
         return self.stdout_bytes.decode("utf-8", "surrogateescape")
 
+    def said_by_the_program(self):
+        """The lines of stderr that are not ours. The summary, which comes last, has our name in its first line alone."""
+        before = re.split(r"^torchprof: (?=\d+ process(?:es)?, |no process )", self.stderr, maxsplit=1, flags=re.M)[0]
+        return [line for line in before.splitlines() if not line.startswith("torchprof: ")]
+
     @property
     def trace_paths(self):
         """The traces of single processes, in the order of their names: the run's own if it has one process, otherwise written anew."""

@@ -377,7 +377,7 @@ class Note {
 Written write_run_apart(const RunDir& dir, const Info& info, const std::vector<const formats::Format*>& formats,
                         formats::NativeFrames frames, const Signals& signals) {
   if (dir.spools().empty()) {  // no data that could be damaged, or too large
-    Written written = write_run(dir, info, formats, frames, [](const std::string& line) { say(line + "\n"); });
+    Written written = write_run(dir, info, formats, frames, say_each);
     say(std::exchange(written.text, {}));
     return written;
   }
@@ -405,7 +405,7 @@ Written write_run_apart(const RunDir& dir, const Info& info, const std::vector<c
     Progress progress([&dir] { return bytes_in(dir.path()); });
     while (waitpid(pid, &status, WNOHANG) == 0) {
       if (const std::string lines = early.read(); lines.size() > told) {
-        say(lines.substr(told));
+        say_each(lines.substr(told));
         told = lines.size();
       }
       progress.update();
@@ -417,7 +417,7 @@ Written write_run_apart(const RunDir& dir, const Info& info, const std::vector<c
         kill(pid, SIGKILL);
     }
   }
-  say(early.read().substr(told));
+  say_each(early.read().substr(told));
   say(text.read());
   Written out{.text = {}, .trouble = trouble.read(), .is_complete = WIFEXITED(status) && WEXITSTATUS(status) == 0};
   if (WIFEXITED(status)) return out;

@@ -81,7 +81,7 @@ Attachments attach_all(const std::vector<uint32_t>& pids, const Library& library
       std::string line = "attached to process " + std::to_string(pid) + " by " + how.way;
       if (how.stopped.count() > 0)
         line += ", for which it stood still for " + std::to_string(how.stopped.count()) + " us";
-      say(line + "\n" + how.lines);
+      say_each(line + "\n" + how.lines);
     } catch (const Error& error) {
       if (pids.size() == 1) throw;
       last = error.what();

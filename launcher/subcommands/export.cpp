@@ -242,7 +242,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
   input.run->remove_dead_doors();
   const auto written = [&] {
     const BackgroundProgress progress([&input] { return bytes_in(input.run->path()); });
-    return write_run(*input.run, info, formats, options.frames, say);
+    return write_run(*input.run, info, formats, options.frames, say_each);
   }();
   say(written.text);
   complain(written.trouble);

@@ -28,8 +28,8 @@ void finish_run(const RunDir& dir, const Info& info, const Config& config, const
     if (formats.empty()) complain(error.what());
   }
   if (formats.empty()) {
-    say(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
-        " --format kineto -o FILE` writes a trace");
+    say_each(oom_line(info) + "not exported: `torchprof export " + dir.path().string() +
+             " --format kineto -o FILE` writes a trace");
     return;
   }
   const auto frames = config.all_native_frames ? formats::NativeFrames::kAll : formats::NativeFrames::kFolded;
@@ -42,7 +42,8 @@ void finish_run(const RunDir& dir, const Info& info, const Config& config, const
     written = info;
     add_roles_of_running(written);
   }
-  say(oom_line(written) + still_running_lines(written));
+  say(oom_line(written));
+  say(still_running_lines(written));
   if ((!outcome.is_complete || writes_on) && dir.spools().empty()) {
     complain(outcome.trouble);
   } else if (!outcome.is_complete || writes_on) {

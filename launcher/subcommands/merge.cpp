@@ -166,7 +166,7 @@ int merge(const Arguments& arguments) {
     const BackgroundProgress progress([&dir] { return bytes_in(dir.path()); });
     const Info info = info_of(sources, options.align, options.discard);
     dir.write_info(info);  // here because it must not fail; write_run() would go on
-    written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say);
+    written = write_run(dir, info, formats, formats::NativeFrames::kFolded, say_each);
   } catch (const Error&) {
     dir.give_up();
     throw;

@@ -67,7 +67,8 @@ bool is_inside(const RunOptions& options, const std::vector<std::string>& enviro
 
 // Of a run whose directory is not where it was. Throws nothing.
 void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info) try {
-  say(oom_line(info) + still_running_lines(info));
+  say(oom_line(info));
+  say(still_running_lines(info));
   complain(what_befell);
   if (!dir.has_earlier()) return;
   dir.give_up();
@@ -80,7 +81,10 @@ void finish_without_directory(RunDir& dir, const std::string& what_befell, const
 // nothing.
 void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {
   const Written outcome = write_run(dir, info, {}, formats::NativeFrames::kFolded, [](const std::string&) {});
-  say(oom_line(info) + outcome.text + outcome.trouble + still_running_lines(dir.read_info()));
+  say(oom_line(info));
+  say(outcome.text);
+  say_each(outcome.trouble);
+  say(still_running_lines(dir.read_info()));
   if (is_any_running) {  // it may record something yet
     complain("nothing was recorded so far; the earlier run lies in " + dir.earlier().string());
     return;

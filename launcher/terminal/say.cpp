@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdlib>
@@ -30,19 +29,23 @@ void put(std::string_view text) {
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text.data(), text.size());
 }
 
-}  // namespace
+enum class Beginning { kOfBlock, kOfEachLine };
 
-std::string as_lines(std::string_view text) {
+std::string as_lines(std::string_view text, Beginning beginning) {
   std::string out;
   while (!text.empty()) {
     const size_t end = text.find('\n');
-    out += kBegin;
+    if (out.empty() || beginning == Beginning::kOfEachLine) out += kBegin;
     out += formats::shorten(formats::printable(text.substr(0, end)), kLongestLine);
     out += '\n';
     text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   }
   return out;
 }
+
+void put_lines(const std::string& lines) { put(take_overwritten() ? kToItsBegin + lines : lines); }
+
+}  // namespace
 
 std::string reason_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();
@@ -61,18 +64,16 @@ void print(std::string_view text) {
 
 void print_text(std::string_view text) { print(formats::for_terminal(text)); }
 
-size_t said_columns() {
-  const size_t columns = terminal_columns(STDERR_FILENO);
-  return columns == 0 ? 0 : columns - std::min(columns - 1, std::strlen(kBegin));
-}
+size_t said_columns() { return terminal_columns(STDERR_FILENO); }
 
-void complain(std::string_view text) {
-  const std::string lines = as_lines(text);
-  put(take_overwritten() ? kToItsBegin + lines : lines);
-}
+void complain(std::string_view text) { put_lines(as_lines(text, Beginning::kOfEachLine)); }
 
 void say(std::string_view text) {
-  if (!is_quiet) complain(text);
+  if (!is_quiet) put_lines(as_lines(text, Beginning::kOfBlock));
+}
+
+void say_each(std::string_view lines) {
+  if (!is_quiet) complain(lines);
 }
 
 void set_quiet(bool quiet) { is_quiet = quiet; }
@@ -83,7 +84,7 @@ bool can_overwrite() {
 }
 
 void overwrite(std::string_view text) {
-  std::string line = as_lines(text);
+  std::string line = as_lines(text, Beginning::kOfEachLine);
   line.pop_back();  // its newline
   is_overwritten.store(true, std::memory_order_relaxed);
   put(kToItsBegin + line);

@@ -3,9 +3,9 @@
 // print() writes what the user asked for to stdout, as it is; print_text() as a terminal survives it
 // (formats/io/text.h). They throw Error if that cannot be written; if the reader has gone, the error has no text.
 //
-// say() and complain() write lines for people to stderr. Each line begins with "torchprof: ", and a call is one
-// write(), so that lines of several processes do not mix. A terminal survives them, because names and paths may hold
-// anything, and a line of more than kLongestLine columns loses its middle.
+// say() and complain() write lines for people to stderr. A call is one write(), so that lines of several processes do
+// not mix. The first line of a call begins with "torchprof: ", and each line of an error does. A terminal survives
+// them, because names and paths may hold anything, and a line of more than kLongestLine columns loses its middle.
 #pragma once
 
 #include <exception>
@@ -19,12 +19,15 @@ inline constexpr size_t kLongestLine = 5000;  // more than a path can have
 void print(std::string_view text);
 void print_text(std::string_view text);
 
-// `text` may have several lines; a newline at its end adds no empty one. Prints nothing after set_quiet(true).
+// `text` may have several lines, of which the first one begins with "torchprof: "; a newline at its end adds no empty
+// line. Prints nothing after set_quiet(true).
 void say(std::string_view text);
-// How many columns a line of say() has on the terminal at stderr, behind "torchprof: "; 0: there is no terminal.
-size_t said_columns();
+// The same of lines that have nothing to do with each other: each begins with "torchprof: ".
+void say_each(std::string_view lines);
 // The same, even if quiet: for errors, and for what was lost.
-void complain(std::string_view text);
+void complain(std::string_view lines);
+// How many columns the terminal at stderr has; 0: there is no terminal.
+size_t said_columns();
 
 void set_quiet(bool quiet);
 
@@ -38,8 +41,4 @@ void wipe();
 
 // A text for people; what() of an exception for lack of memory says nothing.
 std::string reason_of(const std::exception& error);
-
-// The text that say() would write.
-std::string as_lines(std::string_view text);
-
 }  // namespace torchprof::launcher

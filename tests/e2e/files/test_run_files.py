@@ -42,7 +42,7 @@ def test_a_run_of_several_processes_has_one_trace_of_all(ranks, check_trace):
     assert names_in(ranks.directory) == ["run.json", "spool", "summary.txt", "trace.json.gz"]
     check_trace(ranks.directory / "trace.json.gz", merged=True)
     assert {process["trace"] for process in json.loads((ranks.directory / "run.json").read_text())["processes"]} == {"trace.json.gz"}
-    assert "torchprof: trace: %s\n" % (ranks.directory / "trace.json.gz") in ranks.stderr
+    assert "\ntrace: %s\n" % (ranks.directory / "trace.json.gz") in ranks.stderr
 
 
 @pytest.mark.parametrize("command", [

@@ -41,9 +41,9 @@ sim.simDeviceSynchronize()
 def test_a_table_says_what_the_first_use_cost(run_simulated, check_trace, torchprof, version):  # noqa: F811
     run, _ = run_simulated(PROGRAM, version=version, gpu="on")
     assert run.status == 0, run.stderr
-    cuda = re.search(r"^torchprof: +first use of CUDA: (\S+) ms to make it ready \(Empty\), (\S+) ms to load code of kernels \(Multiply\)$", run.stderr, re.M)
+    cuda = re.search(r"^ +first use of CUDA: (\S+) ms to make it ready \(Empty\), (\S+) ms to load code of kernels \(Multiply\)$", run.stderr, re.M)
     assert cuda and 59 < float(cuda[1]) and 44 < float(cuda[2]), run.stderr
-    calls = re.search(r"^torchprof: +first calls: (.*)$", run.stderr, re.M)
+    calls = re.search(r"^ +first calls: (.*)$", run.stderr, re.M)
     assert calls and re.match(r"Convolve (\S+) ms of (\S+) ms$", calls[1]), run.stderr
     # What Empty and Multiply take is in calls of CUDA, which are not their self time.
     trace = check_trace(run.trace())

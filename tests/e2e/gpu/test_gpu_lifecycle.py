@@ -41,8 +41,7 @@ WITHOUT = {"_exit": "ctypes.CDLL(None)._exit(3)", "SIGKILL": "os.kill(os.getpid(
 
 def check_same_end(run, bare):
     assert (run.status, run.stdout_bytes) == (bare.returncode, bare.stdout)
-    theirs = [line for line in run.stderr.splitlines() if not line.startswith("torchprof: ")]
-    assert theirs == bare.stderr.decode().splitlines()
+    assert run.said_by_the_program() == bare.stderr.decode().splitlines()
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ PLAIN = "def work(): return sum(range(100_000))\nfor _ in range(30): work()\n"
 def test_the_summary_ends_with_a_command_that_shows_more_of_what_it_has_first(torchprof, torch_python, tmp_path, program, table, options, name):
     (tmp_path / "work.py").write_text(program)
     done = torchprof("run", "-o", name, *options, torch_python, "work.py")
-    more, = re.findall("^torchprof: more: torchprof (report .*?)   \\((.*)\\)$", done.stderr, re.MULTILINE)
+    more, = re.findall("^more: torchprof (report .*?)   \\((.*)\\)$", done.stderr, re.MULTILINE)
     words = shlex.split(more[0])
     assert words == ["report", str(tmp_path / name), "-t", table], done.stderr
     shown = torchprof(*words)

@@ -378,7 +378,8 @@ def test_several_processes_are_merged(run_torchprof, check_trace, program):
 
 def test_the_end_says_where_the_trace_is_and_what_took_the_time(run_torchprof, torch_python, program):
     run = run_torchprof([torch_python, program("import torch\nmodel = torch.nn.Linear(4, 4)\nmodel(torch.ones(1, 4))")])
-    assert all(line.startswith("torchprof: ") for line in run.stderr.splitlines())
+    lines = run.stderr.splitlines()
+    assert [line for line in lines if line.startswith("torchprof: ")] == lines[:1] and re.match("torchprof: 1 process, ", lines[0]), run.stderr
     for part in ["trace: %s\n" % run.trace_paths[0], "https://ui.perfetto.dev", "chrome://tracing", "aten::linear", "Linear_0"]:
         assert part in run.stderr, part
     assert (run.directory / "summary.txt").read_text().strip()

@@ -132,7 +132,7 @@ def test_dataloader_workers_are_one_row_that_says_the_epochs(how, stays, size, n
     epochs = ["DataLoader worker %d%s" % (number, of) for number in (0, 1) for of in ([""] if stays == "persistent" else [", epoch 1", ", epoch 2"])]
     workers = {role: how for role, how in said.items() if role.startswith("DataLoader")}
     assert sorted(workers) == epochs and set(workers.values()) <= {"ended", "clean"}, said
-    assert "torchprof: %d %s: " % (size, name) in run.stderr and "torchprof: process" in run.stderr
+    assert "\n%d %s: " % (size, name) in run.stderr and "\nprocess " in run.stderr
     table = json.loads(torchprof("report", run.directory, "-t", "processes", "--json").stdout)["tables"][0]
     assert sum(row["group"] == name for row in table["rows"]) == size  # for programs: each process
     report = torchprof("report", run.directory, "-t", "processes,threads,memory")

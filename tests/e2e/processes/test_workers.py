@@ -90,7 +90,7 @@ def test_dataloader_workers_are_traced_and_named_by_their_number(how, run_torchp
     merged = rows(check_trace(run.merged_path, merged=True))
     assert merged[0][1] == "CPU" and all(name.startswith("%s (python3" % label.partition("CPU, ")[2]) for name, label in merged[1:])
     assert [label for _, label in merged if "DataLoader" in label] == ["CPU, DataLoader worker 0", "CPU, DataLoader worker 1"]
-    assert re.search(r"^torchprof: 2 DataLoader workers: ", run.stderr, re.M), run.stderr
+    assert re.search(r"^2 DataLoader workers: ", run.stderr, re.M), run.stderr
 
 
 @pytest.mark.parametrize("how", ["fork", "forkserver"])

@@ -479,7 +479,7 @@ def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchpr
     assert run.status == 0 and 3 < time.monotonic() - started  # the daemon does not end before it is told to
     pid = int(text_of(tmp_path / "daemon"))
     assert "torchprof: 1 process of the command still running; the trace holds what they did until now:\n" \
-           "torchprof:   process %d: %s" % (pid, PYTHON) in run.stderr
+           "  process %d: %s" % (pid, PYTHON) in run.stderr
     said = json.loads(text_of(run.directory / "run.json"))
     (spool,) = (run.directory / "spool").glob("*.%d.*.spool" % pid)
     assert said["still_running"] == [{"pid": pid, "command": [PYTHON, str(script)], "spool": spool.name, "traced": True}]

@@ -94,7 +94,7 @@ def test_a_long_program_has_windows_and_the_time_of_every_step(long_run, check_t
 def test_what_was_unusual_is_named(long_run, torchprof):
     run = long_run(steps=2000)
     # A row ends where the next one begins; long ones are broken at spaces.
-    summary = re.sub(r"\ntorchprof: {5,}(?=[^\s\d])", " ", run.stderr)
+    summary = re.sub(r"\n {5,}(?=[^\s\d])", " ", run.stderr)
     assert re.search(r"2,000 +\d+ ", summary), summary
     assert re.search(r"in full: 0-\d+, .*; the time of every step", summary), summary
     tables = json.loads(torchprof("report", run.directory, "-t", "steps", "--json").stdout)["tables"]

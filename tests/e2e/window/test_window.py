@@ -57,8 +57,7 @@ def train(torch_python, program, run_torchprof, alone, check_trace):
         run = run_torchprof([torch_python, program(text % iterations)], options=["-w", window, *options])
         assert bare.returncode == run.status == 0, run.stderr
         assert run.stdout_bytes == bare.stdout
-        own = [line for line in run.stderr.splitlines() if line.startswith("torchprof: ")]
-        assert len(own) == len(run.stderr.splitlines()) - len(bare.stderr.splitlines()), run.stderr
+        assert len(run.said_by_the_program()) == len(bare.stderr.splitlines()), run.stderr
         return run, check_trace(run.trace())
     return run
 
