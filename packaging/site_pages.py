@@ -24,13 +24,15 @@ def on_files(files, config):
 
 
 def on_page_markdown(markdown, page, **_):
-    """Links as the site has them: `../README.md#x` of docs/limits.md is `index.md#x`."""
+    """Links as the site has them: `../README.md#x` of docs/limits.md is `index.md#x`, `docs/pictures/x.svg` of README.md is `pictures/x.svg`."""
     source = next((source for source, name in PAGE_OF.items() if name == page.file.src_path), "docs/" + page.file.src_path)
 
     def link(match):
-        target, _, anchor = match[1].partition("#")
+        before, target, after = match.groups()
+        target, _, anchor = target.partition("#")
         if re.match(r"\w+:", target) or not target:
             return match[0]
         path = os.path.normpath(os.path.join(os.path.dirname(source), target))
-        return "](%s%s)" % (PAGE_OF.get(path, target), "#" + anchor if anchor else "")
-    return re.sub(r"\]\(([^)\s]+)\)", link, markdown)
+        here = PAGE_OF.get(path) or (os.path.relpath(path, "docs") if path.startswith("docs/") else target)
+        return before + here + ("#" + anchor if anchor else "") + after
+    return re.sub(r"""(\]\(|\b(?:src|srcset)=")([^)"\s]+)([)"])""", link, markdown)

@@ -8,6 +8,7 @@ wheel's data, which pip puts beside it: PREFIX/bin/torchprof, PREFIX/lib/torchpr
 import base64
 import hashlib
 import pathlib
+import re
 import sys
 import time
 import zipfile
@@ -56,7 +57,8 @@ def contents(tree, architecture):
     files[data + "scripts/" + archive.DISTRIBUTION] = (BY_THE_NAME_OF_THE_DISTRIBUTION, True)
     for source in sorted(p for p in (archive.ROOT / "packaging" / "python").iterdir() if p.suffix in (".py", ".typed")):
         files["torchprof/" + source.name] = (source.read_bytes(), False)
-    readme = (archive.ROOT / "README.md").read_text()
+    # The picture lies in the repository, where what shows this description does not look.
+    readme = re.sub(r"(?s)<picture>.*?</picture>\n\n", "", (archive.ROOT / "README.md").read_text())
     documents = tree / "share" / "doc" / "torchprof"
     files[info + "METADATA"] = ((METADATA.format(name=archive.DISTRIBUTION, version=version, summary=archive.SUMMARY) + readme).encode(), False)
     files[info + "WHEEL"] = (("Wheel-Version: 1.0\nGenerator: torchprof\nRoot-Is-Purelib: false\nTag: %s%s\n"

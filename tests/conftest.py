@@ -36,7 +36,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                dataset dataset_questions diff files_of_others formats gpu_tables hostile_files html kept_runs many_ranks merge
                operator_advice other_files planted real_gpu run_and_trace run_files versions
     launcher   the command line, run directories, the examples: armed collect commands completions examples
-               foreign_directories guides launcher metrics prometheus readme reused_directories said top where
+               foreign_directories guides launcher metrics pictures prometheus readme reused_directories said top where
 
 tests/e2e/support/ has what several of them use: programs to be traced, readers of what we write, the simulated GPU's runs.
 """

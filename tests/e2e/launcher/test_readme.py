@@ -1,4 +1,4 @@
-"""What README.md tells its reader to type works as it stands there: the installation, then every recipe."""
+"""What README.md, docs/install.md and docs/recipes.md tell their reader to type works as it stands there: from source, then every recipe."""
 import json
 import os
 import re
@@ -12,12 +12,15 @@ from conftest import BUILD, INSTALLED, PATIENCE, ROOT, clean_environment
 
 pytestmark = pytest.mark.once
 
-README = (ROOT / "README.md").read_text()
+README, RECIPES, INSTALL = ((ROOT / name).read_text() for name in ("README.md", "docs/recipes.md", "docs/install.md"))
 
 
-def commands(section):
-    """The indented lines of a section that are commands, without their comments."""
-    text = re.search(r"^## %s\n(.*?)^## " % section, README, re.M | re.S)[1]
+def section(document, heading):
+    return re.search(r"^## %s\n(.*?)^## " % heading, document, re.M | re.S)[1]
+
+
+def commands(text):
+    """The indented lines that are commands, without their comments."""
     return [line.partition(" #")[0].strip() for line in re.findall(r"^    (\S.*)", text, re.M) if re.match(r"torchprof|examples/|meson", line)]
 
 
@@ -44,7 +47,7 @@ def test_what_is_installed_for_good_after_the_example_is_on_path(tmp_path):
             shutil.copy(ROOT / name, tmp_path / "checkout" / name)
     executable(tmp_path / "bin" / "ninja", NINJA % {"ninja": shutil.which("ninja"), "build": shlex.quote(str(BUILD))})
     env = clean_environment({"PATH": "%s:%s" % (tmp_path / "bin", os.environ["PATH"])})
-    example, install = commands("Install")
+    example, install = commands(section(INSTALL, "From source"))
     assert example == "examples/try" and install.startswith("meson setup ")
 
     def run(command, **more):
@@ -52,7 +55,7 @@ def test_what_is_installed_for_good_after_the_example_is_on_path(tmp_path):
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
         return done
     tried = run(example)
-    assert "trained 20 steps" in tried.stdout and re.search(r"^torchprof: trace: ", tried.stderr, re.M)
+    assert "trained 20 steps" in tried.stdout and re.search(r"^trace: ", tried.stderr, re.M)
     run(install, DESTDIR=str(tmp_path / "root"))
     installed = tmp_path / "root" / "usr" / "local" / "bin" / "torchprof"
     assert installed.exists(), [str(path) for path in tmp_path.rglob("bin/torchprof")]
@@ -90,12 +93,12 @@ def test_every_recipe_does_what_it_says(launcher, torch_python, load_trace, tmp_
 
     def run(command):
         return subprocess.run(["sh", "-c", command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
-    recipes = commands("Recipes")
-    assert len(recipes) >= 10
+    recipes = dict.fromkeys([*commands(section(README, "Recipes")), *commands(RECIPES)])
+    assert len(commands(section(README, "Recipes"))) >= 8 and len(recipes) >= 12
     assert run("torchprof run -q -o base python3 train.py").returncode == 0
     said = {}
     # What looks at a run stands before the recipe that makes it.
-    for command in sorted(recipes, key=lambda command: command.startswith("torchprof where")):
+    for command in sorted(recipes, key=lambda command: command.startswith(("torchprof where", "torchprof top"))):
         done = said[command] = run(command)
         assert done.returncode in ([0, 1] if " diff " in command else [0]), (command, done.stderr[-2000:])
     # Which operators are in the table's first rows depends on their times; each has its shapes.
