@@ -163,6 +163,8 @@ class Attacher {
 
   [[noreturn]] void give_up() {
     forget_requests();
+    // It may have been stopped, or traced, after it was looked at.
+    if (const std::string why = why_not(look_at_target_process(image_)); !why.empty()) throw Error(why);
     throw Error(
         "it did not come to a point at which it can be attached to within " +
         std::to_string(duration_cast<seconds>(wish_.patience).count()) +
