@@ -14,7 +14,7 @@ namespace torchprof::formats {
 
 void ByteStream::Close::operator()(gzFile_s* file) const { gzclose(file); }
 
-ByteStream::ByteStream(const std::filesystem::path& path) : path_(path) {
+ByteStream::ByteStream(const std::filesystem::path& path, const char* what) : path_(path), what_(what) {
   std::string error;
   const int fd = open_file(path, error);
   if (fd < 0) fail(error);
@@ -27,7 +27,7 @@ ByteStream::ByteStream(const std::filesystem::path& path) : path_(path) {
 }
 
 void ByteStream::fail(const std::string& why) const {
-  throw Error("cannot read the trace " + path_.string() + ": " + why);
+  throw Error(std::string("cannot read the ") + what_ + " " + path_.string() + ": " + why);
 }
 
 bool ByteStream::is_compressed() const { return gzdirect(file_.get()) == 0; }

@@ -22,7 +22,8 @@ class ByteStream {
  public:
   static constexpr size_t kLongestValue = size_t{64} << 20;
 
-  explicit ByteStream(const std::filesystem::path& path);
+  // `what` it is, for errors.
+  explicit ByteStream(const std::filesystem::path& path, const char* what = "trace");
 
   int get() {
     if (at_ == size_ && !fill()) return -1;
@@ -60,6 +61,7 @@ class ByteStream {
     void operator()(gzFile_s* file) const;
   };
   std::filesystem::path path_;
+  const char* what_;
   std::unique_ptr<gzFile_s, Close> file_;
   std::array<char, size_t{64} * 1024> buffer_;
   size_t at_ = 0;

@@ -19,7 +19,7 @@ CollectOptions parse_collect(const Arguments& arguments) {
                  "the file, compressed if its name ends in .gz, or - for stdout (compressed)\n[RUN.tar.gz, here]")
       ->type_name("FILE");
   app.footer(
-      "\nElsewhere: tar -xzf FILE.tar.gz, and `torchprof report`, `export` or `merge` of the directory that it holds.\n"
+      "\nElsewhere: `torchprof report FILE.tar.gz`, as well as `export`, `diff`, `where` and `merge`, read it as it is.\n"
       "From a pod: kubectl exec POD -- torchprof collect RUN -o - > pod.tar.gz");
   parser.parse(arguments);
   return options;

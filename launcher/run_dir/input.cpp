@@ -9,6 +9,7 @@
 #include "formats/read/read_trace.h"
 #include "formats/timeline/build.h"
 #include "formats/write/format.h"
+#include "launcher/run_dir/archive.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/terminal/say.h"
 
@@ -39,6 +40,18 @@ fs::path trace_in(const fs::path& directory, std::string& several) {
   for (const std::string& name : {formats::run_file(perfetto), "merged" + std::string(perfetto.extension)})
     if (fs::exists(directory / name)) return directory / name;
   return {};
+}
+
+Input input_of_archive(const fs::path& path) {
+  auto unpacked = std::make_unique<TemporaryDirectory>("torchprof-unpacked-");
+  show_as(unpacked->path().string() + "/", path.string() + ":");
+  std::string damage;
+  const fs::path run = unpack(path, unpacked->path(), damage);
+  if (!damage.empty()) complain(damage + "; what comes before is read");
+  // A run directory, a directory of spools or of traces; what lies in it was looked at.
+  Input input = find_input(run);
+  input.unpacked = std::move(unpacked);
+  return input;
 }
 
 }  // namespace
@@ -86,6 +99,8 @@ Input find_input(const fs::path& path) {
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status)) throw Error(path.string() + ": " + (error ? error.message() : "no such file or directory"));
   if (!fs::is_directory(status)) {
+    if (is_archive(path)) return input_of_archive(path);
+    if (const std::string packing = other_packing(path); !packing.empty()) throw Error(path.string() + ": " + packing);
     if (formats::form_of(path) == formats::TraceForm::kSpool)
       input.spools.push_back(path);
     else
@@ -110,6 +125,10 @@ Input find_input(const fs::path& path) {
 const fs::path& one_trace(const Input& input) {
   if (!input.several.empty()) throw Error(input.several);
   return input.trace;
+}
+
+void demand_no_archive(const Input& input, const fs::path& path, const std::string& instead) {
+  if (input.unpacked) throw Error(path.string() + ": is the archive of a run: " + instead);
 }
 
 void demand_trace(const Input& input, const fs::path& path) {

@@ -1,7 +1,9 @@
-// The input of `report`, `export` and other subcommands: a run directory, a directory of spools, a spool, or a trace.
+// The input of `report`, `export` and other subcommands: a run directory, a directory of spools, a spool, a trace, or
+// the archive of a run (archive.h), which is unpacked for as long as the Input lives.
 #pragma once
 
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,14 +11,16 @@
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/temporary_directory.h"
 
 namespace torchprof::launcher {
 
 struct Input {
-  std::vector<std::filesystem::path> spools;  // if there are any, they are read
-  std::filesystem::path trace;                // otherwise the trace file, if there is one that stands for the input
-  std::string several;                        // otherwise what to say of its traces, of which none stands for all
-  std::optional<RunDir> run;                  // set for a run directory
+  std::unique_ptr<TemporaryDirectory> unpacked;  // set for an archive: the others lie in it. Goes last
+  std::vector<std::filesystem::path> spools;     // if there are any, they are read
+  std::filesystem::path trace;                   // otherwise the trace file, if there is one that stands for the input
+  std::string several;                           // otherwise what to say of its traces, of which none stands for all
+  std::optional<RunDir> run;                     // set for a run directory
 };
 
 // The process whose id this is; none: it is no number, or the name of a file.
@@ -34,6 +38,8 @@ std::filesystem::path spool_of_process(const std::string& target);
 std::string no_spool_of(uint32_t pid);
 
 // Throws Error naming the path and what is wrong with it. Several traces are no error here: not everybody needs one.
+// Of an archive that is damaged a line says so, and what can be read of it is the input. Lines for people name what was
+// unpacked by the archive (show_as()).
 Input find_input(const std::filesystem::path& path);
 
 // The trace of an input without spools. Throws Error if it has several.
@@ -41,6 +47,10 @@ const std::filesystem::path& one_trace(const Input& input);
 
 // Throws Error if the input has no spools, is not a run, and its file does not begin like a trace.
 void demand_trace(const Input& input, const std::filesystem::path& path);
+
+// Throws Error if the input is an archive: who wants a run that goes on, or writes into it, can do nothing with that.
+// `instead`: what to do.
+void demand_no_archive(const Input& input, const std::filesystem::path& path, const std::string& instead);
 
 // Loads its spools, and prints a complaint for each that cannot be read. Throws Error naming `path`, as the user gave
 // it, if none can be read.

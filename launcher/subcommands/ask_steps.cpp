@@ -109,6 +109,7 @@ class AskedJob {
           "the steps of all ranks are asked for together: give the run directory or its `torchprof run`, not a "
           "process");
     const Input input = find_input(target);
+    demand_no_archive(input, target, "nobody records into it; give the run directory");
     demand_trace(input, target);
     most_open_spools();
     Writers writers;

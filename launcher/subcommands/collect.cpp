@@ -1,9 +1,7 @@
 // torchprof collect: the records of a run as a tar file, while they are written or afterwards.
 //
-// A spool is copied from its beginning to its end as of now: a process that writes it says in the head of a chunk how
-// much of it is whole, before which the records are there, so that what is copied later holds what was promised before.
-// It reads like the spool of a process that was killed. What a window has when it closes is whole before it counts as
-// closed.
+// A spool is copied as it is at one moment (spool_copy.h), and reads like the spool of a process that was killed then.
+// What a window has when it closes is whole before it counts as closed.
 //
 // Format: ustar, POSIX.1-1988; sizes from 8 GiB on as GNU tar has them (base 256).
 #include <fcntl.h>
@@ -23,11 +21,13 @@
 #include "formats/io/gzip.h"
 #include "formats/io/output.h"
 #include "formats/io/text.h"
+#include "launcher/run_dir/archive.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/control.h"
+#include "launcher/subcommands/spool_copy.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
 
@@ -43,32 +43,14 @@ class Tar {
   explicit Tar(Sink sink) : sink_(std::move(sink)) {}
 
   void directory(const std::string& name) { head("", name, '5', 0, 0755, time(nullptr)); }
-  // The file as long as it is now. What it has lost since, at its end, is zeros.
-  void file(const std::string& directory, const std::string& name, int fd) {
-    struct stat status {};
-    if (fstat(fd, &status) != 0) throw Error(name + ": " + std::strerror(errno));
-    const auto size = static_cast<uint64_t>(status.st_size);
-    head(directory, name, '0', size, 0644, status.st_mtime);
-    std::vector<char> piece(size_t{256} << 10);
-    for (uint64_t at = 0; at < size;) {
-      const size_t wanted = static_cast<size_t>(std::min<uint64_t>(piece.size(), size - at));
-      const ssize_t got = pread(fd, piece.data(), wanted, static_cast<off_t>(at));
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) throw Error(name + ": cannot be read: " + std::strerror(errno));
-      if (got == 0) std::fill_n(piece.begin(), wanted, 0);
-      const size_t used = got > 0 ? static_cast<size_t>(got) : wanted;
-      sink_({piece.data(), used});
-      at += used;
-    }
-    pad(size);
+  void file(const std::string& directory, const std::string& name, time_t time, SpoolCopy& content) {
+    head(directory, name, '0', content.size(), 0644, time);
+    content.write(sink_);
+    if (const uint64_t rest = content.size() % kBlock; rest != 0) sink_(std::string(kBlock - rest, '\0'));
   }
   void end() { sink_(std::string(2 * kBlock, '\0')); }
 
  private:
-  void pad(uint64_t size) {
-    if (const uint64_t rest = size % kBlock; rest != 0) sink_(std::string(kBlock - rest, '\0'));
-  }
-
   // As many digits as there is room for, and a NUL.
   template <size_t kSize>
   static void octal(char (&to)[kSize], uint64_t number) {
@@ -132,6 +114,7 @@ std::string recording_now(const std::vector<fs::path>& spools) {
 struct Packed {
   size_t processes = 0;
   uint64_t bytes = 0;
+  uint64_t dropped = 0;  // of records that were written over while they were copied
 };
 
 // RUN/run.json and RUN/spool: what the library writes, and nothing else that may lie there.
@@ -144,8 +127,10 @@ Packed pack(const fs::path& run, const std::string& name, Tar& tar) {
     const Descriptor in(openat(from, file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat status {};
     if (in.get() < 0 || fstat(in.get(), &status) != 0) throw Error((run / file).string() + ": " + std::strerror(errno));
-    tar.file(where, file, in.get());
-    packed.bytes += static_cast<uint64_t>(status.st_size);
+    SpoolCopy copy(in.get(), (run / file).string());
+    tar.file(where, file, status.st_mtime, copy);
+    packed.bytes += copy.size();
+    packed.dropped += copy.dropped_bytes();
   };
   tar.directory(name + "/");
   tar.directory(name + "/spool/");
@@ -203,7 +188,10 @@ int collect(const Arguments& arguments) {
   const CollectOptions options = parse_collect(arguments);
   const fs::path run = without_launcher(options.run);
   std::error_code error;
-  if (!fs::is_directory(run, error)) throw Error(run.string() + ": is not a run directory");
+  if (!fs::is_directory(run, error))
+    throw Error(run.string() + (fs::is_regular_file(run, error) && is_archive(run)
+                                    ? ": is the archive of a run: `torchprof report` and `export` read it as it is"
+                                    : ": is not a run directory"));
   std::string name = fs::canonical(run, error).filename();
   if (name.empty() || name == "/") name = "run";
   constexpr size_t kMostOfName = 90;
@@ -216,6 +204,9 @@ int collect(const Arguments& arguments) {
       formats::bytes_text(packed.bytes) + " of records" +
       (output == kStdout ? "" : ": " + output.string() + ", which holds " + name + "/"));
   if (!recording.empty()) say("just being recorded: " + recording + "; of that window there is what it had");
+  if (packed.dropped != 0)
+    say(formats::bytes_text(packed.dropped) +
+        " of the oldest records were written over while they were copied, and are missing");
   if (packed.processes == 0) complain("no process has recorded anything there");
   return packed.processes == 0 ? 1 : 0;
 }

@@ -37,6 +37,7 @@ std::vector<Asked> processes_of(const std::string& target) {
   std::vector<Asked> asked;
   std::map<std::string, size_t> elsewhere;  // by host
   const Input input = find_input(target);
+  demand_no_archive(input, target, "nobody records into it; give the run directory");
   demand_trace(input, target);
   Writers writers;
   const formats::Trace trace = formats::load(input.spools, formats::Contents::kDefinitions);

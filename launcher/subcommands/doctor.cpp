@@ -25,9 +25,9 @@
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/temporary_directory.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/subcommands.h"
-#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/say.h"
 #include "tracer/spool/clock.h"
 

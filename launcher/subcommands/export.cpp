@@ -25,10 +25,10 @@
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/still_running.h"
+#include "launcher/run_dir/temporary_directory.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/export.h"
 #include "launcher/subcommands/subcommands.h"
-#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"
 
@@ -223,6 +223,7 @@ void remove_dead_temporaries(const fs::path& directory) {
 int complete_run(const Input& input, const ExportOptions& options) {
   if (!input.run)
     throw Error(options.input.string() + ": -o FILE is missing: without it only a run directory can be exported");
+  demand_no_archive(input, options.input, "-o FILE or -o DIR/ says where to write");
   if (input.spools.empty())
     throw Error(options.input.string() +
                 ": is exported already, and its raw records are gone; -o FILE copies its trace");

@@ -118,7 +118,7 @@ std::string with_sources(std::string trouble, const std::vector<Source>& sources
 // Adds the lists beside the spools: untraced programs (run_dir.h) and processes without room (tracer/spool/layout.h).
 void add_lists(const Source& source, const fs::path& directory) {
   for (const char* const name : {kUntracedName, kUncapturedName}) {
-    const std::string text = formats::read_file(source.path / "spool" / name);
+    const std::string text = formats::read_file(source.input.spools.front().parent_path() / name);
     if (!text.empty()) std::ofstream(directory / name, std::ios::binary | std::ios::app) << text;
   }
 }

@@ -20,13 +20,13 @@
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
+#include "launcher/run_dir/temporary_directory.h"
 #include "launcher/run_dir/wall_clock.h"
 #include "launcher/run_dir/writers.h"
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/attachment.h"
 #include "launcher/subcommands/control.h"
 #include "launcher/subcommands/subcommands.h"
-#include "launcher/subcommands/temporary_directory.h"
 #include "launcher/terminal/say.h"
 
 namespace torchprof::launcher {
@@ -230,6 +230,7 @@ int where(const Arguments& arguments) {
   std::vector<fs::path> spools;
   bool is_over = false;  // a run whose command has ended: nobody asks for processes that ended in an orderly way
   std::optional<Visit> visit;
+  Input input;  // to the end: what an archive holds is unpacked for so long
   const auto pid = process_named(target);
   if (pid && !options.no_attach && !is_recorded(*pid)) {
     visit.emplace(*pid);
@@ -237,7 +238,7 @@ int where(const Arguments& arguments) {
   } else if (const fs::path spool = spool_of_process(target); !spool.empty()) {
     spools.push_back(spool);
   } else {
-    const Input input = find_input(target);
+    input = find_input(target);
     demand_trace(input, target);
     if (input.spools.empty() && input.run) return print_stored(target, *input.run);
     spools = input.spools;

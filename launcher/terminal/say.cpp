@@ -7,6 +7,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <utility>
+#include <vector>
 
 #include "formats/io/error.h"
 #include "formats/io/text.h"
@@ -16,7 +18,8 @@ namespace torchprof::launcher {
 namespace {
 
 bool is_quiet = false;
-std::atomic<bool> is_overwritten = false;  // the terminal's last line is one of overwrite()
+std::vector<std::pair<std::string, std::string>> shown_names;  // of show_as()
+std::atomic<bool> is_overwritten = false;                      // the terminal's last line is one of overwrite()
 
 // Relaxed, here and in overwrite(): no other data goes with it.
 bool take_overwritten() { return is_overwritten.exchange(false, std::memory_order_relaxed); }
@@ -31,8 +34,12 @@ void put(std::string_view text) {
 
 enum class Beginning { kOfBlock, kOfEachLine };
 
-std::string as_lines(std::string_view text, Beginning beginning) {
-  std::string out;
+std::string as_lines(std::string_view said, Beginning beginning) {
+  std::string renamed(said), out;
+  for (const auto& [begin, name] : shown_names)
+    for (size_t at = 0; (at = renamed.find(begin, at)) != renamed.npos; at += name.size())
+      renamed.replace(at, begin.size(), name);
+  std::string_view text = renamed;
   while (!text.empty()) {
     const size_t end = text.find('\n');
     if (out.empty() || beginning == Beginning::kOfEachLine) out += kBegin;
@@ -46,6 +53,8 @@ std::string as_lines(std::string_view text, Beginning beginning) {
 void put_lines(const std::string& lines) { put(take_overwritten() ? kToItsBegin + lines : lines); }
 
 }  // namespace
+
+void show_as(std::string begin, std::string name) { shown_names.emplace_back(std::move(begin), std::move(name)); }
 
 std::string reason_of(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) == nullptr) return error.what();

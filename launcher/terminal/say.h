@@ -29,6 +29,10 @@ void complain(std::string_view lines);
 // How many columns the terminal at stderr has; 0: there is no terminal.
 size_t said_columns();
 
+// From now on lines for people name `name` where they would name what begins with `begin`: a place that nobody knows.
+// One thread: before others say anything.
+void show_as(std::string begin, std::string name);
+
 void set_quiet(bool quiet);
 
 // Whether stderr is a terminal on which overwrite() works and is wanted: TERM is set and not "dumb", and NO_COLOR

@@ -54,6 +54,7 @@ LiveJob::LiveJob(const std::string& target, size_t seconds, formats::LiveSteps s
     run_.emplace(RunDir::open(path));
   } else {
     const Input input = find_input(path);
+    demand_no_archive(input, path, "nothing goes on in it; `torchprof report` shows what it has");
     demand_trace(input, path);
     if (input.spools.empty()) throw Error(target_ + ": is a trace of a run that has ended: `torchprof report`");
     if (!fs::is_directory(path)) file_ = path;

@@ -3,9 +3,12 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import tarfile
+import textwrap
 
 import pytest
+import trace_rules
 
 from conftest import PATIENCE, clean_environment
 
@@ -104,6 +107,75 @@ def test_files_of_any_size_are_what_tar_takes(torchprof, run_torchprof, torch_py
         with tarfile.open(tmp_path / "run.tar") as tar:
             assert tar.extractfile("%s/run.json" % run.name).read() == (run / "run.json").read_bytes()
             assert tar.extractfile("%s/spool/%s" % (run.name, spool.name)).read() == spool.read_bytes()
+
+
+BUSY = """
+import sys, threading
+def leaf(n): return n if n < 2 else leaf(n - 1) + leaf(n - 2)
+def round_number(i): leaf(8)
+def short(): leaf(3)
+def work():
+    i = 0
+    while True:
+        i += 1
+        exec("def name_%d(): pass\\nname_%d()" % (i, i))  # names that are new while others copy
+        round_number(i)
+        thread = threading.Thread(target=short)  # a piece of a chunk
+        thread.start()
+        thread.join()
+        if i == 300: print("goes round", flush=True)
+threading.Thread(target=work, daemon=True).start()
+sys.stdin.read()
+import os
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("options", [["--keep", "last", "--max-size", "2M"], ["-w", "all"], ["-w", "auto", "--max-size", "8M"]], ids=["last", "all", "auto"])
+def test_records_that_are_written_over_while_they_are_copied(options, launcher, torchprof, program, check_trace, tmp_path):
+    """Four copies of a process that never stops writing: of each everything can be read, slices nest, and all names are there."""
+    command = [launcher, "run", "-q", "-o", tmp_path / "run", *options, "--format", "none", "--", sys.executable, program(BUSY)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment()) as job:
+        assert job.stdout.readline() == "goes round\n"
+        for n in range(4):
+            archive = tmp_path / ("%d.tar.gz" % n)
+            done = torchprof("collect", tmp_path / "run", "-o", archive)
+            assert done.returncode == 0 and "1 process, " in done.stderr, done.stderr
+        job.communicate()
+    recycled = 0
+    for n in range(4):
+        run = unpacked(tmp_path / ("%d.tar.gz" % n), tmp_path / str(n))
+        done = torchprof("export", run, "-f", "kineto", "-o", tmp_path / ("%d.json" % n))
+        assert done.returncode == 0 and done.stderr.count("\n") == 1, done.stderr  # "written", and no complaint
+        trace = check_trace(trace_rules.Trace(tmp_path / ("%d.json" % n)))
+        names = trace.names("python_function")
+        assert sum(count for name, count in names.items() if name.endswith(": leaf")) > 100, names
+        assert not any(name.startswith(("?", "unknown")) or "): " not in name and name.endswith(".py") for name in names), names
+        csv = torchprof("report", run, "-t", "profiler", "--csv").stdout.splitlines()
+        row = dict(zip(csv[0].split(","), csv[1].split(",")))
+        assert not any(int(row[key] or 0) for key in row if key.startswith("damaged")), row
+        recycled += int(row["recycled_bytes"] or 0)
+    assert "--keep" not in options or recycled > 0
+
+
+def test_windows_that_have_closed_are_whole_while_the_next_ones_are_recorded(launcher, torchprof, program, tmp_path):
+    """-w steps=2..4 of a loop that goes on: the archive has these three steps and what they called."""
+    text = """
+    import sys, torch
+    def inside(): pass
+    for i in range(10):
+        with torch.autograd.profiler.record_function("ProfilerStep#%d" % i):
+            for _ in range(100): inside()
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    command = [launcher, "run", "-q", "-o", tmp_path / "run", "-w", "steps=2..4", "--format", "none", "--", sys.executable, program(textwrap.dedent(text))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment()) as job:
+        assert job.stdout.readline() == "ready\n"
+        done = torchprof("collect", tmp_path / "run", "-o", tmp_path / "run.tar.gz")
+        assert done.returncode == 0 and "just being recorded" not in done.stderr, done.stderr
+        job.communicate()
+    assert calls(torchprof, tmp_path / "run.tar.gz") == (300, 0)
 
 
 @pytest.mark.parametrize("arguments, said", [
