@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -199,17 +200,24 @@ class ParameterLoops {
   }
 
   // The function of the program in which the loop is: further out than one that is called for each parameter.
-  uint32_t loop_around(uint32_t i) const {
+  uint32_t loop_around(uint32_t i) {
     const uint32_t around = o_.program_around(i);
-    if (around == kNoSpan) return kNoSpan;
-    uint32_t operators = 0;
-    o_.each_operator(around, o_.claims.end_of(around), [&](uint32_t) { ++operators; });
-    if (operators > 8) return around;
+    if (around == kNoSpan || has_many_operators(around)) return around;
     const uint32_t outer = o_.spans[around].parent == kNoSpan ? kNoSpan : o_.program_around(o_.spans[around].parent);
     return outer == kNoSpan ? around : outer;
   }
 
+  // Asked for each operator in it: a script has all of a run in one function.
+  bool has_many_operators(uint32_t function) {
+    const auto [known, is_new] = has_many_.try_emplace(function, false);
+    if (!is_new) return known->second;
+    uint32_t operators = 0;
+    o_.each_operator(function, o_.claims.end_of(function), [&](uint32_t) { ++operators; });
+    return known->second = operators > 8;
+  }
+
   OperatorSubject& o_;
+  std::unordered_map<uint32_t, bool> has_many_;
 };
 
 }  // namespace
