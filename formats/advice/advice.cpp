@@ -380,6 +380,14 @@ class AdviceAssembly {
                " there are: the thread that runs the program is ready to run for "
                "{} and has none.";
       f.todo = "Set OMP_NUM_THREADS to the number of processors, or call torch.set_num_threads().";
+      if (!first.sharing.threads.where.empty()) {
+        set_place(f, first.sharing.threads);
+        add_sentence(f.evidence, "The program calls set_num_threads() at one line.");
+        f.todo = "Leave the call out, or set no more threads than there are processors.";
+      } else {
+        set_place(f, first.sharing.operators);
+        add_sentence(f.evidence, "The line is that of the operators that take most of the time.");
+      }
     } else if (first.use.process_ran > 1.3 && first.use.process_ran > 2 * first.use.others_ran) {
       f.what =
           "The process has more threads at work than there are processors: the one that runs the program is ready to "
@@ -391,6 +399,7 @@ class AdviceAssembly {
           "Other processes that the program started keep the processors busy: the thread that runs the program is "
           "ready to run for {} and has none.";
       f.evidence = plural(children, "other process") + " of this run work in that time. " + evidence;
+      set_place(f, first.sharing.children);
       f.todo = "Start fewer of them at a time, or give them a lower priority (os.nice()), or another machine.";
     } else {
       note("the machine was busy: the program's thread was ready to run for " + percent_text(queued, steps) +
@@ -401,6 +410,11 @@ class AdviceAssembly {
       return;
     }
     result_.findings.push_back(std::move(f));
+  }
+
+  static void set_place(Finding& f, const SharingPlace& place) {
+    f.where = place.where;
+    f.source = place.source;
   }
 
   Advice without_torch() {

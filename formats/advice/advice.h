@@ -16,6 +16,7 @@
 
 #include "formats/advice/loader_work.h"
 #include "formats/advice/rules.h"
+#include "formats/advice/sharing_places.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/ranks/waits.h"
 #include "formats/timeline/timeline.h"
@@ -41,8 +42,9 @@ struct ProcessAdvice {
   std::map<std::pair<std::string, std::string>, int64_t> costs{};
   std::vector<StepSpan> spans{};  // the steps
   ThreadUse use{};                // of the thread that runs the program
-  uint32_t threads = 0;           // that an operator of torch may use; 0: not known
-  uint32_t processors = 0;        // that the process may use; 0: not known
+  SharingPlaces sharing{};
+  uint32_t threads = 0;     // that an operator of torch may use; 0: not known
+  uint32_t processors = 0;  // that the process may use; 0: not known
   // What its main thread did, without waits, as a share of the time in which it was recorded.
   double busy = 0;
   bool is_first_step = false;  // it has made but one step, which also prepares the others: nothing is found in it

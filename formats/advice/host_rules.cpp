@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/advice/kept_objects.h"
 #include "formats/advice/rules.h"
 #include "formats/advice/spread.h"
 #include "formats/analysis/step_parts.h"
@@ -320,15 +321,22 @@ class HostRules {
     const std::string from = "From " + memory_text(static_cast<int64_t>(at(2).second)) + " to " +
                              memory_text(static_cast<int64_t>(at(8).second)) + " in " +
                              plural(at(8).first - at(2).first, "step") + ". ";
-    if (is_known)
-      findings_.push_back(
-          {.rule = "leak",
-           .what = by + ", that of torch's tensors does not.",
-           .evidence = from + "So it is Python objects that are kept, or memory of a library.",
-           .todo = "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep "
-                   "an array of them, write them out, or drop them (tracemalloc and memray name the lines).",
-           .weight = 0.1});
-    else
+    if (is_known) {
+      Finding f{.rule = "leak",
+                .what = by + ", that of torch's tensors does not.",
+                .evidence = from + "So it is Python objects that are kept, or memory of a library.",
+                .todo =
+                    "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep "
+                    "an array of them, write them out, or drop them (tracemalloc and memray name the lines).",
+                .weight = 0.1};
+      if (const uint32_t line = line_that_keeps(v_); line != 0) {
+        f.where = v_.where(line);
+        add_sentence(f.evidence,
+                     "Probably by this line: it adds to a container that outlives the step, and takes time "
+                     "to make what it adds (an estimate).");
+      }
+      findings_.push_back(std::move(f));
+    } else {
       findings_.push_back({.rule = "leak",
                            .what = by + ".",
                            .evidence = from + "Whether torch's tensors do is not known: in most steps their memory was "
@@ -337,6 +345,7 @@ class HostRules {
                                "Record one window of many steps with allocations (-w steps=100..150): what stays of "
                                "tensors is then named, and if nothing does, it is Python objects.",
                            .weight = 0.1});
+    }
   }
 
   const Subject& s_;

@@ -73,6 +73,9 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.use = thread_use_of(view);
   advice.threads = advice.use.operator_threads != 0 ? advice.use.operator_threads : facts.threads.value_or(0);
   advice.processors = facts.processors.value_or(advice.use.processors);
+  // Of another number than that of the environment the program itself decides.
+  const bool sets_threads = advice.use.operator_threads != 0 && advice.use.operator_threads != facts.threads;
+  advice.sharing = sharing_places_of(view, sets_threads && advice.threads > advice.processors);
   advice.busy = busy_share_of(view);
   advice.is_first_step = facts.is_run && timeline.steps.size() == 1 && timeline.steps.front().number == 0;
   Subject subject{view, facts.threads, facts.processors, growth, facts.knows_growth, advice.use};

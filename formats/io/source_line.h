@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 namespace torchprof::formats {
 
@@ -12,5 +14,14 @@ namespace torchprof::formats {
 inline constexpr size_t kLongestSourceLine = 90;
 inline constexpr int64_t kLargestSource = 4 << 20;
 std::string source_line(const std::string& path, uint32_t line, int64_t before);
+
+// A call by its name as it is written in a program in Python.
+struct SourceCall {
+  uint32_t line;
+  std::string function;  // in which it stands: "main", or "<module>"
+};
+// The lines that call it, in order; none where source_line() has no text. Comments and definitions are no calls; text in
+// quotes is not known from others.
+std::vector<SourceCall> calls_in_source(const std::string& path, std::string_view called, int64_t before);
 
 }  // namespace torchprof::formats

@@ -171,14 +171,17 @@ class TimelineSink final : public Sink {
     return into_.rows[row].spans;
   }
 
-  enum class Sign : uint8_t { kUnseen, kNone, kProfilerOn, kProfilerOff, kAnomalies, kOptimizer };
+  enum class Sign : uint8_t { kUnseen, kNone, kProfilerOn, kProfilerOff, kAnomalies, kOptimizer, kChild };
 
   // torch 1.13 to 2.15.
   static Sign sign_of(std::string_view function) {
     const auto is = [function](std::string_view file, std::string_view name) {
       const size_t at = function.rfind(file);
-      return at != function.npos && function.substr(at + file.size()).starts_with('(') && function.ends_with(name);
+      const bool is_whole = at == 0 || (at != function.npos && function[at - 1] == '/');
+      return is_whole && function.substr(at + file.size()).starts_with('(') && function.ends_with(name);
     };
+    // Python 3.10 to 3.15.
+    if (is("subprocess.py", "): __init__") || is("multiprocessing/process.py", "): start")) return Sign::kChild;
     if (function.find("torch/") == function.npos) return Sign::kNone;
     constexpr std::string_view kAutograd = "torch/autograd/profiler.py";
     if (is(kAutograd, "): _start_trace")) return Sign::kProfilerOn;
@@ -204,8 +207,11 @@ class TimelineSink final : public Sink {
       if (profiler_ != SIZE_MAX) return;
       profiler_ = into_.states.size();
     } else {
-      state.kind = sign == Sign::kAnomalies ? StateKind::kAnomalies : StateKind::kOptimizer;
+      state.kind = sign == Sign::kAnomalies   ? StateKind::kAnomalies
+                   : sign == Sign::kOptimizer ? StateKind::kOptimizer
+                                              : StateKind::kChild;
     }
+    if (sign == Sign::kChild && is_of_torch(s)) return;
     state.place = name(place_around(s));
     if (sign == Sign::kOptimizer)
       for (uint32_t i = s.depth; i-- > 0;) {
@@ -215,6 +221,14 @@ class TimelineSink final : public Sink {
         state.what.append(around.substr(at + 12, around.find('(', at) - at - 12)).append(" ");
       }
     into_.states.push_back(std::move(state));
+  }
+
+  // Whether torch calls it: the workers of a DataLoader, those of a compiler.
+  bool is_of_torch(const Slice& s) {
+    for (uint32_t i = s.depth; i-- > 0 && !places_.is_program(s.around[i]);)
+      if (s.around[i].name && replay_.names().text(s.around[i].name).find("torch/") != std::string_view::npos)
+        return true;
+    return false;
   }
 
   // Of the program around it; none: not known.

@@ -61,6 +61,13 @@ std::string_view Timeline::file_of(std::string_view name) const {
   return file == files_.end() ? std::string_view{} : std::string_view(file->second);
 }
 
+std::map<std::string_view, std::string_view> Timeline::program_files() const {
+  std::map<std::string_view, std::string_view> found;
+  for (const auto& [name, file] : files_)
+    if (is_program(name)) found.try_emplace(file, text(name));
+  return found;
+}
+
 void Timeline::set_program(uint32_t name, bool is_program) {
   if (name >= is_program_.size()) is_program_.resize(names());
   is_program_[name] = is_program ? 1 : -1;

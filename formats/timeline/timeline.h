@@ -126,6 +126,7 @@ enum class StateKind : uint8_t {
   kProfiler,   // torch.profiler or torch.autograd.profiler records
   kAnomalies,  // torch.autograd.set_detect_anomaly() or detect_anomaly() was called
   kOptimizer,  // an optimizer was made: `what` are the torch/optim files of its class and the classes below it
+  kChild,      // the program started another process; not what torch starts
 };
 struct TimelineState {
   StateKind kind;
@@ -203,6 +204,8 @@ struct Timeline {
   void set_program(uint32_t name, bool is_program);
   // The whole path of the file of a function of the program; empty: not known.
   std::string_view file_of(std::string_view name) const;
+  // All such paths, each with the name of a function in it.
+  std::map<std::string_view, std::string_view> program_files() const;
   void set_file(uint32_t name, std::string_view file) { files_.try_emplace(name, file); }
   // Likewise, whether it is one of an installed package: by its whole path, where that is known.
   bool is_installed(uint32_t name) const;
