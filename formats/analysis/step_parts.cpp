@@ -38,6 +38,24 @@ bool is_optimizer(std::string_view annotation) {
   return annotation.starts_with(kOptimizerStep) || annotation.starts_with("Optimizer.zero_grad#");
 }
 
+// What of `all` is not in `inner`.
+Intervals without(Intervals all, Intervals inner) {
+  all.settle();
+  inner.settle();
+  Intervals result;
+  auto next = inner.all().begin();
+  for (const auto& [begin, end] : all.all()) {
+    int64_t at = begin;
+    while (next != inner.all().end() && next->second <= begin) ++next;
+    for (auto in = next; in != inner.all().end() && in->first < end; ++in) {
+      result.add(at, in->first);
+      at = std::max(at, in->second);
+    }
+    result.add(at, end);
+  }
+  return result;
+}
+
 }  // namespace
 
 int64_t PartTimes::sum() const { return std::accumulate(ns_.begin(), ns_.end(), int64_t{0}); }
@@ -141,9 +159,11 @@ void StepPartsCollector::add(const Piece& piece, std::string_view name) {
       return (is_operation && is_backend_range(name) ? communication_ : collective_calls_).add(begin, end);
     case Activity::kOperator:
       if (!piece.is_in_operator) operators_.add(begin, end);  // the outermost covers those inside
+      if (piece.kind == Kind::kPython) thread.passes.add(begin, end);
       return;
     default:
       if (piece.kind == Kind::kAnnotation && is_optimizer(name)) thread.optimizer.add(begin, end);
+      if (piece.kind == Kind::kPython && name.starts_with(kModulePrefix)) thread.passes.add(begin, end);
   }
 }
 
@@ -172,6 +192,7 @@ StepPartsCollector::Thread StepPartsCollector::main_thread(const std::vector<Ste
 
 std::vector<StepParts> StepPartsCollector::finish(const std::vector<StepSpan>& steps) {
   Thread main = main_thread(steps);
+  main.optimizer = without(std::move(main.optimizer), std::move(main.passes));
   // Where kernels do the work a call only starts them.
   (has_nccl_ ? main.open : communication_).add(collective_calls_);
   std::vector<std::pair<StepPart, Intervals*>> order;
