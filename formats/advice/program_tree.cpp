@@ -80,6 +80,17 @@ void ProgramTree::note_spans() {
   const Timeline& timeline = view_.timeline();
   std::vector<int8_t> torch(timeline.names());  // by name: 1 yes, -1 no
   std::vector<int16_t> cause(timeline.names(), -1);
+  // @torch.no_grad() and the like: torch 1.13 to 2.15. From 2.1 on such a wrapper has the decorator's own name.
+  std::vector<int8_t> wrapper(timeline.names());  // by name: 1 yes, -1 no
+  const auto is_wrapper = [&](uint32_t span) {
+    int8_t& known = wrapper[spans_[span].name];
+    if (known == 0) {
+      const PlaceParts place = split_place(view_.text(spans_[span].name));
+      const bool is_old = place.file.ends_with("torch/autograd/grad_mode.py") && place.name == "decorate_context";
+      known = is_old || place.file.ends_with("torch/utils/_contextlib.py") ? 1 : -1;
+    }
+    return known > 0;
+  };
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     const TimelineSpan& s = spans_[i];
     const Note outer = s.parent == kNoSpan ? Note{} : notes_[s.parent];
@@ -97,7 +108,9 @@ void ProgramTree::note_spans() {
       note.cause = outer.cause;
       note.is_in_module = outer.is_in_module || s.kind == SpanKind::kModule;
       const bool is_range = s.kind == SpanKind::kAnnotation;
-      if (note.entry == kNoSpan && !is_range) note.entry = i;
+      // What a decorator of torch wraps is what the program calls.
+      const bool is_wrapped = note.entry != kNoSpan && s.parent == note.entry && is_wrapper(note.entry);
+      if ((note.entry == kNoSpan || is_wrapped) && !is_range) note.entry = i;
       if (s.kind == SpanKind::kPython && note.cause == 0) {
         if (cause[s.name] < 0) cause[s.name] = cause_of(view_.text(s.name));
         note.cause = static_cast<uint8_t>(cause[s.name]);
