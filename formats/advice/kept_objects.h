@@ -4,8 +4,8 @@
 //   time   to make so many objects takes some: the line was seen at work of its own, in no operator, in at least
 //          kFewestLooks looks (timeline/thread_looks.h)
 //   text   the line adds to a container: "self.rows.extend(...)". And the container outlives the step: it belongs to an
-//          object, or the function around it has several steps. What a function called in a step puts into a list of its
-//          own is gone when the function returns
+//          object, or the function around it has several steps. What a function called in a step puts into a list of
+//          its own is gone when the function returns
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@
 //                  and the Python between them take
 //   some steps     a call that few steps have, as an evaluation; from 5 % of all time. Without: less that time
 //   processor      the program's thread is ready to run and has no processor, as threads or processes of the program
-//                  have them. Without: less that time. Where others have them it is no finding, but said. Its place: the
-//                  line that starts the processes or sets the number of threads (sharing_places.h)
+//                  have them. Without: less that time. Where others have them it is no finding, but said. Its place:
+//                  the line that starts the processes or sets the number of threads (sharing_places.h)
 //   threads        matrix products and convolutions run on the CPU with fewer threads than there are cores (half of the
 //                  processors). Without: their time divided by what there is more
 //   zero_grad      gradients are set to zero and not to None. Without: less that time
@@ -40,8 +40,8 @@
 //   float64        operators work in float64. Without: half their time
 //   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
 //
-//   leak           memory stays, of each step some more: of tensors, or of the process alone, with the line that probably
-//                  keeps it (kept_objects.h). It costs no time
+//   leak           memory stays, of each step some more: of tensors, or of the process alone, with the line that
+//                  probably keeps it (kept_objects.h). It costs no time
 //
 //   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
 //                  longer

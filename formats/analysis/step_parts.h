@@ -10,8 +10,8 @@
 //   loading        a DataLoader's __next__, with all that it calls
 //   compiling      torch.compile
 //   collecting     Python's garbage collector
-//   optimizer      an optimizer's step() or zero_grad(), without modules' calls and backward: a closure that computes the
-//                  loss is called in step()
+//   optimizer      an optimizer's step() or zero_grad(), without modules' calls and backward: a closure that computes
+//                  the loss is called in step()
 //   waiting        a function that only waits (formats/trace/waiting.h)
 //   operators      an operator, on any thread: mostly it starts work for a GPU
 //   host           anything else that the program did

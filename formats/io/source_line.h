@@ -20,8 +20,8 @@ struct SourceCall {
   uint32_t line;
   std::string function;  // in which it stands: "main", or "<module>"
 };
-// The lines that call it, in order; none where source_line() has no text. Comments and definitions are no calls; text in
-// quotes is not known from others.
+// The lines that call it, in order; none where source_line() has no text. Comments and definitions are no calls; text
+// in quotes is not known from others.
 std::vector<SourceCall> calls_in_source(const std::string& path, std::string_view called, int64_t before);
 
 }  // namespace torchprof::formats
