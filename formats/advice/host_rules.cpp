@@ -4,8 +4,8 @@
 #include <string_view>
 #include <utility>
 
-#include "formats/advice/kept_objects.h"
 #include "formats/advice/rules.h"
+#include "formats/advice/sharing_places.h"
 #include "formats/advice/spread.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/io/cells.h"

@@ -5,8 +5,10 @@
 
 #include "formats/advice/advice.h"
 #include "formats/analysis/step_parts.h"
+#include "formats/io/source_line.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/parts.h"
+#include "formats/trace/names.h"
 
 namespace torchprof::formats {
 namespace {
@@ -40,6 +42,15 @@ void add_costs(const StepView& view, ProcessAdvice& advice) {
 }
 
 }  // namespace
+
+std::string source_of(const Timeline& timeline, std::string_view place) {
+  const std::string_view file = timeline.file_of(place);
+  if (file.empty()) return {};
+  std::string text = source_line(std::string(file), split_place(place).line, timeline.begin);
+  for (const std::string_view head : {"def ", "async def ", "class ", "@"})
+    if (text.starts_with(head)) return {};
+  return text;
+}
 
 ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth>& growth, const ProcessFacts& facts) {
   const StepView view(timeline);

@@ -41,7 +41,7 @@
 //   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
 //
 //   leak           memory stays, of each step some more: of tensors, or of the process alone, with the line that
-//                  probably keeps it (kept_objects.h). It costs no time
+//                  probably keeps it (sharing_places.h). It costs no time
 //
 //   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
 //                  longer

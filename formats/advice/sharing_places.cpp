@@ -1,12 +1,17 @@
 #include "formats/advice/sharing_places.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "formats/advice/finding.h"
 #include "formats/io/source_line.h"
 #include "formats/io/sum.h"
+#include "formats/timeline/thread_looks.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -59,6 +64,70 @@ SharingPlace operators_of(const StepView& view) {
 
 SharingPlaces sharing_places_of(const StepView& view, bool wants_threads) {
   return {children_of(view), wants_threads ? threads_of(view) : SharingPlace{}, operators_of(view)};
+}
+
+namespace {
+
+bool is_of_expression(char c) {
+  return c == '_' || c == '.' || c == '[' || c == ']' || c == '"' || c == '\'' || (c >= '0' && c <= '9') ||
+         (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+
+struct Seen {
+  double looks = 0;
+  bool has_steps = false;  // the function around it has several of them
+};
+
+// Lines at which the program itself worked, in steps.
+std::map<uint32_t, Seen> lines_of(const StepView& view) {
+  const Timeline& timeline = view.timeline();
+  const std::vector<TimelineSpan>& spans = timeline.rows[view.main()].spans;
+  std::map<uint32_t, Seen> lines;
+  const ThreadLooks looks(timeline, view.main());
+  for (const TimelineSample* look : looks.all()) {
+    if (!view.begins_in_step(look->end) || look->wait != SampledWait::kUnknown) continue;
+    const auto after = std::ranges::upper_bound(spans, look->end, {}, &TimelineSpan::begin);
+    if (after == spans.begin()) continue;
+    auto i = static_cast<uint32_t>(after - spans.begin() - 1);
+    while (i != kNoSpan && (spans[i].end <= look->end || spans[i].kind == SpanKind::kAnnotation)) i = spans[i].parent;
+    if (i == kNoSpan || spans[i].kind != SpanKind::kPython || !timeline.is_program(spans[i].name)) continue;
+    const uint32_t line = line_in_function(timeline, look->frame, view.text(spans[i].name));
+    if (line == 0) continue;
+    Seen& seen = lines[line];
+    seen.looks += ThreadLooks::weight(*look);
+    seen.has_steps = seen.has_steps || spans[i].ns() > 2 * view.typical_ns();
+  }
+  return lines;
+}
+
+}  // namespace
+
+std::string_view container_added_to(std::string_view source) {
+  constexpr std::array<std::string_view, 7> kAdd = {".append(", ".extend(",     ".appendleft(", ".insert(",
+                                                    ".update(", ".setdefault(", ".put("};
+  for (const std::string_view add : kAdd) {
+    const size_t end = source.find(add);
+    if (end == source.npos || source.substr(0, end).find('#') != source.npos) continue;
+    size_t begin = end;
+    while (begin > 0 && is_of_expression(source[begin - 1])) --begin;
+    if (begin < end) return source.substr(begin, end - begin);
+  }
+  return {};
+}
+
+uint32_t line_that_keeps(const StepView& view) {
+  if (!view.has_main()) return 0;
+  uint32_t found = 0;
+  for (const auto& [line, seen] : lines_of(view)) {
+    if (seen.looks < kFewestLooks) continue;
+    const std::string source = source_of(view.timeline(), view.text(line));
+    const std::string_view container = container_added_to(source);
+    if (container.empty()) continue;
+    if (container.find_first_of(".[") == container.npos && !seen.has_steps) continue;
+    if (found != 0) return 0;
+    found = line;
+  }
+  return found;
 }
 
 }  // namespace torchprof::formats

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "formats/advice/advice.h"
-#include "formats/advice/kept_objects.h"
+#include "formats/advice/sharing_places.h"
 #include "formats/io/source_line.h"
 #include "formats/report/summary.h"
 #include "formats/timeline/build.h"
