@@ -7,6 +7,7 @@
 
 #include "launcher/watch/metrics_server.h"
 #include "launcher/watch/metrics_text.h"
+#include "launcher/watch/page_server.h"
 
 namespace metrics_test {
 
@@ -104,6 +105,29 @@ TEST_CASE("whatever names hold, each sample is one line with labels of its own")
     }
     CHECK(labels.size() == measured.processes.size());
   }
+}
+
+TEST_CASE("a page is for who has its token and asks this machine") {
+  const std::string token(32, 'a');
+  const auto status = [&](const std::string& line, const std::string& fields = "Host: 127.0.0.1:80\r\n") {
+    return page_answer(line + " HTTP/1.1\r\n" + fields + "\r\n", token, "page").substr(9, 3);
+  };
+  CHECK(status("GET /" + token + "/") == "200");
+  CHECK(status("GET /" + token + "/?x", "host:\tLocalhost\r\n") == "421");  // browsers write it small
+  CHECK(status("HEAD /" + token + "/", "Accept: x\r\nHOST: localhost\r\n") == "200");
+  CHECK(
+      page_answer("GET /" + token + "/ HTTP/1.1\r\nHost: localhost\r\n\r\n", token, "page").ends_with("\r\n\r\npage"));
+  CHECK(status("POST /" + token + "/") == "405");
+  // A token that differs in one place, wherever that is, or in its length.
+  for (size_t i = 0; i < token.size(); ++i) {
+    std::string other = token;
+    other[i] = 'b';
+    CHECK(status("GET /" + other + "/") == "404");
+    CHECK(status("GET /" + token.substr(i + 1) + "/") == "404");
+  }
+  for (const char* host : {"", "Host:\r\n", "Host: example.org\r\n", "Host: 127.0.0.1.example.org\r\n",
+                           "Host: x127.0.0.1\r\n", "Host: 127.0.0.1\r\nHost: example.org\r\n", "Host: 10.0.0.1:80\r\n"})
+    CHECK(status("GET /" + token + "/", host) == "421");
 }
 
 TEST_CASE("a request is answered by its method and target alone") {
