@@ -33,9 +33,10 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
     window     which part of the run is captured, and what steps are outside of it: asked_steps attach attach_starts auto
                busy_start every_step flight_recorder last_steps long_job step_use window
     files      what is written, and what is read: formats, tables, comparison, advice, CI: advice archives chosen_ranks ci
-               dataset dataset_questions diff files_of_others formats gpu_tables hostile_files html kept_runs many_ranks merge
-               operator_advice other_files planted real_gpu run_and_trace run_files versions
-    launcher   the command line, run directories, the examples: armed collect commands completions examples
+               dataset dataset_questions diff files_of_others formats gpu_tables hostile_files html html_accessible
+               html_views kept_runs many_ranks merge operator_advice other_files planted real_gpu run_and_trace run_files
+               versions
+    launcher   the command line, run directories, the examples: armed browser collect commands completions examples
                foreign_directories guides launcher metrics pictures prometheus readme reused_directories said top where
 
 tests/e2e/support/ has what several of them use: programs to be traced, readers of what we write, the simulated GPU's runs.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <utility>
 
 #include "formats/io/pair_key.h"
 #include "formats/io/sum.h"
@@ -24,6 +25,7 @@ class CallTree::Builder final : public Sink {
     Node& node = tree_.tree_.nodes[close(lane, s)];
     add_to(node.own_ns, s.own_ns);
     ++node.calls;
+    if (!tree_.steps_.empty()) add_steps(lane, s, node);
   }
 
   void gpu_activity(const GpuActivity& a) override {
@@ -64,6 +66,8 @@ class CallTree::Builder final : public Sink {
   struct Lane {
     uint32_t root = 0;
     std::vector<Open> open;  // outermost first; only spans inside which something has ended
+    // By depth: how long the slices that ended there were in steps, since what is around them began.
+    std::vector<int64_t> in_steps;
   };
 
   static constexpr uint64_t kNoKey = ~uint64_t{0};  // no span_key() has this value
@@ -72,6 +76,17 @@ class CallTree::Builder final : public Sink {
     if (row >= lanes_.size()) lanes_.resize(row + 1);
     if (lanes_[row].root == 0) lanes_[row].root = tree_.tree_.child(0, NameId{row});
     return lanes_[row];
+  }
+
+  void add_steps(Lane& lane, const Slice& s, Node& node) {
+    const int64_t begin = s.drawn_begin.value, end = s.drawn_end.value, ns = tree_.steps_.length(begin, end);
+    if (lane.in_steps.size() < s.depth + size_t{2}) lane.in_steps.resize(s.depth + size_t{2});
+    const int64_t inside = std::exchange(lane.in_steps[s.depth + size_t{1}], 0);
+    add_to(lane.in_steps[s.depth], ns);
+    // One that no edge of a step cuts has all of its time there, or none.
+    const int64_t own = ns == end - begin ? s.own_ns : std::clamp<int64_t>(ns - inside, 0, s.own_ns);
+    add_to(node.step_ns, own);
+    if (tree_.steps_.length(begin, end + 1) > 0) ++node.step_calls;
   }
 
   uint32_t node_below(const Lane& lane, size_t i) const { return i == 0 ? lane.root : lane.open[i - 1].node; }
@@ -160,7 +175,8 @@ class CallTree::Builder final : public Sink {
   std::vector<NameId> names_;  // by name: the name under which it is counted
 };
 
-CallTree::CallTree(const Process& process, Native native) : process_(process), by_(native), replay_(process) {
+CallTree::CallTree(const Process& process, Native native, Intervals steps)
+    : process_(process), by_(native), steps_(std::move(steps)), replay_(process) {
   Builder builder(*this);
   replay_.run(builder);
   builder.finish();
@@ -171,6 +187,8 @@ CallTree::CallTree(const Process& process, Native native) : process_(process), b
 void CallTree::Node::add(const Node& other) {
   add_to(own_ns, other.own_ns);
   calls += other.calls;
+  add_to(step_ns, other.step_ns);
+  step_calls += other.step_calls;
   add_to(gpu_ns, other.gpu_ns);
   gpu_calls += other.gpu_calls;
 }

@@ -4,6 +4,7 @@
 //   own_ns   time in a call without anything that ran inside it: over a thread it adds up to the time in which anything
 //            was open
 //   calls    how often the path was called
+//   step_ns  the part of own_ns in the times that were given as steps; step_calls: calls that have a part there
 //   gpu_ns   time of a kernel, copy or set. It is a node of its own at the end of the path that launched it, with its
 //            number in gpu_calls. Work whose call is not known is on a thread of its own, kUnknownThread
 //
@@ -24,6 +25,7 @@
 #include <utility>
 #include <vector>
 
+#include "formats/io/intervals.h"
 #include "formats/replay/replay.h"
 
 namespace torchprof::formats {
@@ -31,13 +33,16 @@ namespace torchprof::formats {
 class CallTree {
  public:
   enum class Native : uint8_t { kByText, kByAddress };  // kByAddress: a frame has all functions inlined there
-  explicit CallTree(const Process& process, Native native = Native::kByText);  // replays it
+  // Replays it. `steps`: settled, may be empty.
+  explicit CallTree(const Process& process, Native native = Native::kByText, Intervals steps = {});
 
   struct Node {
     uint32_t parent = 0;  // index; 0 for a thread (the tree's root, which is no call)
     NameId name{};        // none for a thread
     int64_t own_ns = 0;
     uint64_t calls = 0;
+    int64_t step_ns = 0;
+    uint64_t step_calls = 0;
     int64_t gpu_ns = 0;
     uint64_t gpu_calls = 0;
     bool is_empty() const { return own_ns == 0 && calls == 0 && gpu_calls == 0; }
@@ -90,6 +95,7 @@ class CallTree {
 
   const Process& process_;
   const Native by_;
+  const Intervals steps_;
   Replay replay_;
   std::vector<uint32_t> native_;  // places or texts; their names follow the replay's
   std::unordered_map<uint32_t, NameId> native_names_;

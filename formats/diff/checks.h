@@ -18,5 +18,9 @@ std::string change_text(const Quantity& quantity, Fate fate);
 // "<0.001"; "-" if nothing was tested.
 std::string p_text(const Quantity& quantity);
 std::string amount_text(Metric metric, double value);
+// Of a table, for people.
+std::string diff_title(Metric metric, bool by_step);
+// "slower", "faster"; empty: nothing can be said.
+std::string verdict(const DiffRow& row);
 
 }  // namespace torchprof::formats

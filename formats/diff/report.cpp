@@ -16,36 +16,11 @@ struct ShownDiff {
   std::vector<Cells> rows;
 };
 
-std::string title_of(Metric metric, bool by_step) {
-  const std::string where = by_step ? ", per step" : ", in the whole run";
-  switch (metric) {
-    case Metric::kStep:
-      return by_step ? "Steps" : "Totals";
-    case Metric::kOps:
-      return "Operators by change of self time" + where;
-    case Metric::kModules:
-      return "Modules by change of their own time, forward and backward" + where;
-    case Metric::kKernels:
-      return "GPU kernels by change of time" + where;
-    case Metric::kCuda:
-      return "Calls of CUDA by change of time" + where;
-    case Metric::kPython:
-      return "Python functions by change of self time" + where;
-    default:
-      return "Memory at the peak";
-  }
-}
-
 // One number if nothing changed, otherwise both.
 std::string counts_text(Metric metric, const Quantity& q) {
   if (q.base == 0 && q.now == 0) return "-";
   const std::string base = amount_text(metric, q.base), now = amount_text(metric, q.now);
   return base == now ? now : base + " -> " + now;
-}
-
-std::string verdict(const DiffRow& row) {
-  if (row.fate != Fate::kBoth || row.time.is_minor || !row.time.p || !row.time.is_real()) return "";
-  return row.time.now > row.time.base ? "slower" : "faster";
 }
 
 ShownDiff memory_cells(const DiffTable& table, const std::string& title) {
@@ -57,7 +32,7 @@ ShownDiff memory_cells(const DiffTable& table, const std::string& title) {
 }
 
 ShownDiff cells_of(const DiffTable& table, bool by_step, size_t most) {
-  const std::string title = title_of(table.metric, by_step);
+  const std::string title = diff_title(table.metric, by_step);
   if (table.metric == Metric::kMemory) return memory_cells(table, title);
   const bool has_bytes =
       std::ranges::any_of(table.rows, [](const DiffRow& row) { return row.bytes.base + row.bytes.now != 0; });
@@ -141,6 +116,31 @@ std::string xml(const std::string& text) {
 }
 
 }  // namespace
+
+std::string diff_title(Metric metric, bool by_step) {
+  const std::string where = by_step ? ", per step" : ", in the whole run";
+  switch (metric) {
+    case Metric::kStep:
+      return by_step ? "Steps" : "Totals";
+    case Metric::kOps:
+      return "Operators by change of self time" + where;
+    case Metric::kModules:
+      return "Modules by change of their own time, forward and backward" + where;
+    case Metric::kKernels:
+      return "GPU kernels by change of time" + where;
+    case Metric::kCuda:
+      return "Calls of CUDA by change of time" + where;
+    case Metric::kPython:
+      return "Python functions by change of self time" + where;
+    default:
+      return "Memory at the peak";
+  }
+}
+
+std::string verdict(const DiffRow& row) {
+  if (row.fate != Fate::kBoth || row.time.is_minor || !row.time.p || !row.time.is_real()) return "";
+  return row.time.now > row.time.base ? "slower" : "faster";
+}
 
 std::string diff_text(const Diff& diff, size_t rows) {
   std::string out;

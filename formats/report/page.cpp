@@ -1,6 +1,7 @@
 #include "formats/report/page.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <limits>
 #include <map>
@@ -9,6 +10,8 @@
 
 #include "formats/analysis/call_tree.h"
 #include "formats/analysis/thread_statistics.h"
+#include "formats/io/cells.h"
+#include "formats/io/intervals.h"
 #include "formats/io/sum.h"
 #include "formats/io/text.h"
 #include "formats/memory/memory.h"
@@ -32,6 +35,9 @@ struct Frame {
   uint64_t calls;
   int64_t total_ns;
   std::vector<uint32_t> inside;
+  // The same three, in steps.
+  int64_t step_own_ns = 0, step_total_ns = 0;
+  uint64_t step_calls = 0;
 };
 
 // The frames of one thread: frames[0] is the thread itself, all others come after their callers.
@@ -49,12 +55,19 @@ std::vector<Frame> frames_of(const CallTree& tree, const CallTree::Thread& threa
       frames.push_back({path[i].value, 0, 0, 0, {}});
       open.emplace_back(path[i].value, added);
     }
-    add_to(frames[open.back().second].own_ns, node.own_ns);
-    frames[open.back().second].calls += node.calls;
+    Frame& frame = frames[open.back().second];
+    add_to(frame.own_ns, node.own_ns);
+    add_to(frame.step_own_ns, node.step_ns);
+    frame.calls += node.calls;
+    frame.step_calls += node.step_calls;
   });
   for (size_t i = frames.size(); i-- > 0;) {
     add_to(frames[i].total_ns, frames[i].own_ns);
-    for (const uint32_t child : frames[i].inside) add_to(frames[i].total_ns, frames[child].total_ns);
+    add_to(frames[i].step_total_ns, frames[i].step_own_ns);
+    for (const uint32_t child : frames[i].inside) {
+      add_to(frames[i].total_ns, frames[child].total_ns);
+      add_to(frames[i].step_total_ns, frames[child].step_total_ns);
+    }
   }
   return frames;
 }
@@ -70,7 +83,8 @@ int64_t narrowest(const std::vector<Frame>& frames) {
   return totals[kMostFrames] + 1;
 }
 
-// "[[parent, name, total ns, own ns, calls], ...]". Frame 0 is the thread; parents come before their children.
+// "[[parent, name, total ns, own ns, calls], ...]". Frame 0 is the thread; parents come before their children. One that
+// has a part in steps has three more values: total ns, own ns and calls in steps.
 std::string frames_json(const std::vector<Frame>& frames, const std::function<uint32_t(uint32_t)>& number) {
   const int64_t least = narrowest(frames);
   std::vector<uint32_t> parents(frames.size()), numbers(frames.size(), 0);
@@ -89,6 +103,9 @@ std::string frames_json(const std::vector<Frame>& frames, const std::function<ui
                                         {f.own_ns, ','},
                                         {static_cast<int64_t>(f.calls), ','}})
       out.append(1, before).append(std::to_string(value));
+    if (f.step_total_ns != 0 || f.step_calls != 0)
+      for (const int64_t value : {f.step_total_ns, f.step_own_ns, static_cast<int64_t>(f.step_calls)})
+        out.append(1, ',').append(std::to_string(value));
     out += ']';
   }
   return out + "]";
@@ -121,6 +138,9 @@ struct MergedFrames {
       add_to(here.own_ns, more[i].own_ns);
       add_to(here.total_ns, more[i].total_ns);
       here.calls += more[i].calls;
+      add_to(here.step_own_ns, more[i].step_own_ns);
+      add_to(here.step_total_ns, more[i].step_total_ns);
+      here.step_calls += more[i].step_calls;
       for (const uint32_t child : more[i].inside) {
         const auto added = static_cast<uint32_t>(frames.size());
         const uint32_t name = number(more[child].name);
@@ -135,7 +155,23 @@ struct MergedFrames {
   }
 };
 
-std::string flame_json(const Trace& trace, bool has_all_processes) {
+// Steps of each process, by its place from 0; for one without steps, as a worker is, those of all others.
+std::vector<Intervals> spans_in_steps(const Report& report) {
+  std::vector<Intervals> steps(report.parts.size());
+  Intervals all;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    for (const StepSpan& span : report.parts[i].statistics.steps.spans) steps[i].add(span.begin, span.end);
+    steps[i].settle();
+    all.add(steps[i]);
+  }
+  all.settle();
+  for (Intervals& own : steps)
+    if (own.empty()) own = all;
+  return steps;
+}
+
+std::string flame_json(const Trace& trace, const Report& report, bool has_all_processes) {
+  std::vector<Intervals> steps = spans_in_steps(report);
   std::map<std::string, uint32_t> numbers;
   std::vector<std::string> names;
   std::string threads;
@@ -146,7 +182,7 @@ std::string flame_json(const Trace& trace, bool has_all_processes) {
     threads.append(",\"frames\":").append(frames_json(frames, number)).append("}");
   };
   for (const Process& process : trace.processes) {
-    CallTree tree(process);
+    CallTree tree(process, CallTree::Native::kByText, std::move(steps[process.place - 1]));
     const auto number = [&](uint32_t name) {
       const auto [it, is_new] =
           numbers.try_emplace(std::string(tree.text({name})), static_cast<uint32_t>(names.size()));
@@ -247,6 +283,29 @@ std::string memory_json(const Trace& trace, bool has_all_processes) {
 
 // ---- the page --------------------------------------------------------------------------------------------
 
+std::string without_markup(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '<')
+      out += "&lt;";
+    else if (c == '&')
+      out += "&amp;";
+    else
+      out += c;
+  }
+  return out;
+}
+
+// As data in the page's script element.
+void write_data(std::string_view data, Output& out) {
+  for (size_t at = 0; at < data.size();) {
+    const size_t end = std::min(data.find('<', at), data.size());
+    out.write(data.substr(at, end - at));
+    if (end < data.size()) out.write("\\u003c");
+    at = end + 1;
+  }
+}
+
 TableOptions all_tables(bool has_records, const PageOptions& options) {
   std::vector<std::string> tables = table_names();
   if (!has_records) std::erase_if(tables, wants_records);
@@ -269,46 +328,88 @@ std::string facts_json(const RunFacts& facts) {
   return out + "]";
 }
 
+// What a run was, in the words of its facts: command or file, number of steps, host, and when it began.
+std::vector<std::string> title_of(const RunFacts& facts, const Report& report) {
+  const auto fact = [&](std::string_view label) {
+    const auto found = std::ranges::find(facts, label, [](const auto& each) { return each.first; });
+    return found == facts.end() ? std::string() : printable(found->second);
+  };
+  constexpr size_t kLongest = 100;
+  const std::string command = fact("Command");
+  std::vector<std::string> title{shorten(command.empty() ? fact("File") : command, kLongest)};
+  const uint64_t steps = report.all.steps.count;
+  for (const std::string& text : {steps == 0 ? std::string() : plural(steps, "step"), fact("Host"), fact("Began")})
+    if (!text.empty()) title.push_back(text);
+  if (title.front().empty()) title.front() = "torchprof";
+  return title;
+}
+
 struct PageData {  // JSON
   std::string report, facts, timeline;
   std::string flame = "null", memory = "null";
 };
 
-void write_page(const PageData& page, Output& out) {
-  out.write("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
-  out.write(
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
-      "script-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n"
-      "<title>torchprof</title>\n<style>\n");
-  out.write(kPageCss);
-  out.write("</style>\n</head>\n");
-  out.write(kPageHtml);
-  out.write("<script type=\"application/json\" id=\"data\">");
-  const std::string data = "{\"report\":" + page.report + ",\"facts\":" + page.facts +
-                           ",\"timeline\":" + page.timeline + ",\"flame\":" + page.flame +
-                           ",\"memory\":" + page.memory + "}";
-  for (size_t at = 0; at < data.size();) {
-    const size_t end = std::min(data.find('<', at), data.size());
-    out.write(std::string_view(data).substr(at, end - at));
-    if (end < data.size()) out.write("\\u003c");
-    at = end + 1;
-  }
-  out.write("</script>\n<script>\n");
-  for (const char* const script : kPageScripts) out.write(script);
-  out.write("</script>\n</body>\n</html>\n");
+void write_page(const PageData& page, const RunFacts& facts, const Report& report, Output& out) {
+  // A viewer that lets no script run shows this.
+  const std::string summary = summary_text(report, {});
+  write_shell(title_of(facts, report), summary,
+              "\"report\":" + page.report + ",\"facts\":" + page.facts + ",\"timeline\":" + page.timeline +
+                  ",\"flame\":" + page.flame + ",\"memory\":" + page.memory,
+              out);
+}
+
+// The tables of which a page that compares runs shows those of each.
+constexpr std::array kTablesOfPair = {"advice", "steps", "processes"};
+
+std::string run_of_pair(const std::string& name, const RunFacts& facts, const Report& report, TableOptions tables) {
+  return "{\"name\":" + json_string(name) + ",\"facts\":" + facts_json(facts) +
+         ",\"report\":" + summary_text(report, tables) + "}";
+}
+
+TableOptions tables_of_pair() {
+  TableOptions tables = all_tables(true, {});
+  tables.tables.assign(kTablesOfPair.begin(), kTablesOfPair.end());
+  return tables;
 }
 
 }  // namespace
 
+void write_shell(const std::vector<std::string>& title, std::string_view summary, std::string_view members,
+                 Output& out) {
+  std::string whole, list;
+  for (const std::string& part : title) {
+    whole.append(part).append(", ");
+    list.append(list.empty() ? "" : ",").append(json_string(part));
+  }
+  out.write("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+  out.write(
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "script-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
+  out.write(without_markup(whole) + "torchprof</title>\n<style>\n");
+  out.write(kPageCss);
+  out.write("</style>\n</head>\n");
+  out.write(kPageHtml);
+  out.write(
+      "<noscript><p>The tables and charts of this page need JavaScript; without it, this is its summary:</p>\n<pre>");
+  out.write(without_markup(summary) + "</pre></noscript>\n");
+  out.write("<script type=\"application/json\" id=\"data\">");
+  write_data("{\"title\":[" + list + "],", out);
+  write_data(members, out);
+  out.write("}</script>\n<script>\n");
+  for (const char* const script : kPageScripts) out.write(script);
+  out.write("</script>\n</body>\n</html>\n");
+}
+
 void write_html(const Trace& trace, Output& out, const PageOptions& options) {
   const TableOptions tables = all_tables(true, options);
   const Report report = report_for(trace, tables);
+  const RunFacts facts = facts_of(trace);
   write_page({.report = summary_text(report, tables),
-              .facts = facts_json(facts_of(trace)),
+              .facts = facts_json(facts),
               .timeline = timeline_json(trace, report),
-              .flame = flame_json(trace, options.has_all_processes),
+              .flame = flame_json(trace, report, options.has_all_processes),
               .memory = memory_json(trace, options.has_all_processes)},
-             out);
+             facts, report, out);
 }
 
 void write_html(const std::filesystem::path& trace_file, Output& out, const PageOptions& options) {
@@ -316,10 +417,22 @@ void write_html(const std::filesystem::path& trace_file, Output& out, const Page
   const std::string name = trace_file.filename().string();
   const TableOptions tables = all_tables(false, options);
   const Report report = report_for(file, name, tables);
-  write_page({.report = summary_text(report, tables),
-              .facts = facts_json(facts_of_file(name, report)),
-              .timeline = timeline_json(file, report)},
-             out);
+  const RunFacts facts = facts_of_file(name, report);
+  write_page(
+      {.report = summary_text(report, tables), .facts = facts_json(facts), .timeline = timeline_json(file, report)},
+      facts, report, out);
+}
+
+std::string run_for_pair(const Trace& trace, const std::string& name) {
+  const TableOptions tables = tables_of_pair();
+  return run_of_pair(name, facts_of(trace), report_for(trace, tables), tables);
+}
+
+std::string run_for_pair(const std::filesystem::path& trace_file, const std::string& name) {
+  TraceFile file = read_trace(trace_file, {.step = {}, .has_timelines = true});
+  const TableOptions tables = tables_of_pair();
+  const Report report = report_for(file, trace_file.filename().string(), tables);
+  return run_of_pair(name, facts_of_file(trace_file.filename().string(), report), report, tables);
 }
 
 }  // namespace torchprof::formats

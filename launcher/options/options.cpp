@@ -152,9 +152,11 @@ RunOptions parse_run(const Arguments& arguments) {
   app.add_option("--metrics", options.metrics,
                  "numbers for Prometheus while it runs, as `torchprof metrics RUN -o FILE`")
       ->type_name("FILE");
+  app.add_flag("--open", options.is_open,
+               "at the end, open a page with all tables in a browser, as `report RUN --open`");
   app.add_flag("--dry-run", options.dry_run, "print the environment that would be set, and start nothing");
   app.footer(
-      "\nEvery option but the last five has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
+      "\nEvery option but the last six has a variable (--max-size has TORCHPROF_MAX_SIZE); the option wins. A flag's "
       "is 1 or 0.\n"
       "TORCHPROF_DISABLE=1: the preloaded library does nothing at all.\n\n"
       "The exit status is the command's own; 125: torchprof itself failed before the command ran, 126: the command "
@@ -220,17 +222,21 @@ ReportOptions parse_report(const Arguments& arguments) {
   add_style("--csv", formats::ReportStyle::kCsv, "all columns as CSV, with a first line of keys");
   add_style("--markdown", formats::ReportStyle::kMarkdown, "tables for a job summary or a comment");
   app.add_option("--html", options.html, "write an HTML page with all tables instead")->type_name("FILE");
+  app.add_flag("--open", options.is_open, "open that page in a browser; without --html it is RUN/report.html");
+  app.add_flag("--serve", options.is_served,
+               "serve that page to this machine alone, at an address that nobody can guess,\nuntil Ctrl-C");
   app.footer(report_footer());
   parser.parse(arguments);
-  if (!options.html.empty() && app.count_all() > 2u + t.has_all_processes + t.has_waits + !options.step.empty() +
-                                                     !options.align.empty() + app.count("--jobs"))
+  if (options.is_page() && app.count_all() > 1u + !options.html.empty() + options.is_open + options.is_served +
+                                                 t.has_all_processes + t.has_waits + !options.step.empty() +
+                                                 !options.align.empty() + app.count("--jobs"))
     throw Error(
-        "report: --html writes all tables and takes no other options than --align, --all-processes, --jobs, --step and "
-        "--waits");
+        "report: --html, --open and --serve write all tables and take no other options than --align, --all-processes, "
+        "--jobs, --step and --waits");
   if (styles.size() > 1) throw Error("report: only one of --json, --csv and --markdown");
   if (!styles.empty()) t.style = styles.front();
   const bool is_for_people = t.style == formats::ReportStyle::kText || t.style == formats::ReportStyle::kMarkdown;
-  if (!is_for_people && options.html.empty()) t.has_all_processes = t.has_waits = true;
+  if (!is_for_people && !options.is_page()) t.has_all_processes = t.has_waits = true;
   if (top != 0 || !is_for_people) t.rows = top != 0 ? top : std::numeric_limits<size_t>::max();
   if (!tables.empty()) t.tables = split(tables);
   if (!columns.empty()) t.columns = split(columns);

@@ -36,6 +36,7 @@ struct RunOptions {
   std::string align = kAuto;        // clocks of several machines (formats/ranks/align.h): kAuto or kOff
   std::string ranks{};              // in the traces (formats/ranks/choose.h); "all"; empty: of many some
   std::filesystem::path metrics{};  // written while it runs (launcher/subcommands/metrics.h); empty: nothing
+  bool is_open = false;             // the page in a browser, at the end
   Arguments command;                // empty only with --dry-run
 };
 RunOptions parse_run(const Arguments& arguments);
@@ -46,6 +47,9 @@ struct ReportOptions {
   std::string step{};          // as in RunOptions; empty: as the run was told
   std::string align{};         // likewise
   std::filesystem::path html;  // not empty: write a page there, print no tables
+  bool is_open = false;        // the page in a browser
+  bool is_served = false;      // over HTTP, to this machine alone
+  bool is_page() const { return !html.empty() || is_open || is_served; }
 };
 ReportOptions parse_report(const Arguments& arguments);
 
@@ -72,6 +76,7 @@ struct DiffOptions {
   formats::DiffOptions compared;  // without the budget
   std::filesystem::path budget;   // empty: none
   std::filesystem::path junit;    // empty: none
+  std::filesystem::path html;     // empty: none
   bool is_markdown = false;
   size_t rows = 15;  // at most, of each table
 };

@@ -52,6 +52,8 @@ DiffOptions parse_diff(const Arguments& arguments) {
                "show and judge Python functions that only wait (for locks, other threads), too");
   app.add_flag("--markdown", options.is_markdown, "print GitHub's markdown, for a job summary");
   app.add_option("--junit", options.junit, "also write the limits as tests of JUnit's XML")->type_name("FILE");
+  app.add_option("--html", options.html, "also write an HTML page: all tables, and the two runs side by side")
+      ->type_name("FILE");
   app.add_option("-n,--top", options.rows, "rows of each table [15]")->type_name("N")->check(whole_number);
   app.footer(
       "\nThe exit status is 0; 1 if a limit is exceeded, 125 if nothing can be compared.\n"

@@ -3,6 +3,8 @@
 #include "formats/diff/budget.h"
 #include "formats/io/error.h"
 #include "formats/io/output.h"
+#include "formats/report/page.h"
+#include "formats/write/diff_page.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
@@ -10,11 +12,28 @@
 namespace torchprof::launcher {
 namespace {
 
-formats::Measured measure(const std::filesystem::path& path, size_t warmup) {
+// One of the two runs, and what a page shows of it beside the other.
+struct Compared {
+  formats::Measured measured;
+  formats::RunOfPair shown{};
+};
+
+Compared measure(const std::filesystem::path& path, const DiffOptions& options) {
   const Input input = find_input(path);
   if (input.run && input.run->is_live()) say(path.string() + ": the run still goes on: this is what there is so far");
-  if (input.spools.empty()) return formats::measure(one_trace(input), path.string(), warmup);
-  return formats::measure(load(input, path), path.string(), warmup);
+  const std::string name = path.string();
+  const size_t warmup = options.compared.warmup;
+  Compared run;
+  run.shown.name = name;
+  if (input.spools.empty()) {
+    run.measured = formats::measure(one_trace(input), name, warmup);
+    if (!options.html.empty()) run.shown.json = formats::run_for_pair(one_trace(input), name);
+    return run;
+  }
+  const formats::Trace trace = load(input, path);
+  run.measured = formats::measure(trace, name, warmup);
+  if (!options.html.empty()) run.shown.json = formats::run_for_pair(trace, name);
+  return run;
 }
 
 }  // namespace
@@ -27,13 +46,19 @@ int diff(const Arguments& arguments) {
     budget = formats::read_budget(options.budget);
     options.compared.budget = &budget;
   }
-  const formats::Measured base = measure(options.base, options.compared.warmup);
-  const formats::Measured now = measure(options.now, options.compared.warmup);
-  const formats::Diff diff = formats::compare(base, now, options.compared);
+  const Compared base = measure(options.base, options);
+  const Compared now = measure(options.now, options);
+  const formats::Diff diff = formats::compare(base.measured, now.measured, options.compared);
   if (!options.junit.empty()) {
     formats::Output out(options.junit);
     out.write(formats::diff_junit(diff));
     out.commit();
+  }
+  if (!options.html.empty()) {
+    formats::Output out(options.html);
+    formats::write_diff_html(diff, base.shown, now.shown, out);
+    out.commit();
+    say(options.html.string() + ": written");
   }
   const std::string text =
       options.is_markdown ? formats::diff_markdown(diff, options.rows) : formats::diff_text(diff, options.rows);

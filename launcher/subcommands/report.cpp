@@ -1,9 +1,14 @@
 // torchprof report: prints tables.
+#include <signal.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "formats/io/cells.h"
+#include "formats/io/error.h"
 #include "formats/io/text.h"
 #include "formats/native/names.h"
 #include "formats/report/page.h"
@@ -12,8 +17,10 @@
 #include "launcher/run_dir/run_info.h"
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/subcommands.h"
+#include "launcher/terminal/browser.h"
 #include "launcher/terminal/say.h"
 #include "launcher/terminal/screen.h"
+#include "launcher/watch/page_server.h"
 
 namespace torchprof::launcher {
 namespace {
@@ -25,15 +32,58 @@ formats::Trace load_named(const Input& input, const ReportOptions& options) {
   return trace;
 }
 
-int write_page(const ReportOptions& options, const Input& input) {
-  formats::Output out(options.html);
+void write_page(const ReportOptions& options, const Input& input, formats::Output& out) {
   const formats::PageOptions page{options.tables.has_all_processes, options.tables.has_waits, options.step};
   if (input.spools.empty())
     formats::write_html(one_trace(input), out, page);
   else
     formats::write_html(load_named(input, options), out, page);
   out.commit();
-  say(options.html.string() + ": written");
+}
+
+// Of a run in its directory, as that of torchprof.profile() in Python; of a file beside us, as that may be anywhere.
+std::filesystem::path page_of(const ReportOptions& options, const Input& input) {
+  if (!options.html.empty()) return options.html;
+  if (input.run) return input.run->path() / "report.html";
+  return options.input.filename().string() + ".html";
+}
+
+void show_in_browser(const std::string& address) {
+  if (open_in_browser(address)) return say(address + ": opened in the browser");
+  say("there is no browser to open it in ($BROWSER, or xdg-open with a display): " + address);
+}
+
+int serve_page(const ReportOptions& options, const Input& input) {
+  std::string page;
+  formats::Output out(page);
+  write_page(options, input, out);
+  if (!options.html.empty()) {
+    formats::Output file(options.html);
+    file.write(page);
+    file.commit();
+  }
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+  sigprocmask(SIG_BLOCK, &ends, nullptr);
+  const int stop = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (stop < 0) throw Error(std::string("signalfd: ") + std::strerror(errno));
+  PageServer server;
+  const std::string port = std::to_string(server.port());
+  say(server.url() + ": the page, for whoever has this address on this machine, until Ctrl-C; from elsewhere: ssh -L " +
+      port + ":127.0.0.1:" + port + " HOST");
+  if (options.is_open) show_in_browser(server.url());
+  server.serve(page, stop);
+  return 0;
+}
+
+int make_page(const ReportOptions& options, const Input& input) {
+  if (options.is_served) return serve_page(options, input);
+  const std::filesystem::path file = page_of(options, input);
+  formats::Output out(file);
+  write_page(options, input, out);
+  say(file.string() + ": written");
+  if (options.is_open) show_in_browser(file_address(std::filesystem::absolute(file).lexically_normal().string()));
   return 0;
 }
 
@@ -59,7 +109,7 @@ int report(const Arguments& arguments) {
   const Input input = find_input(options.input);
   options.tables.writing = phases_of(input);
   options.tables.terminal = terminal_columns(STDOUT_FILENO);
-  if (!options.html.empty()) return write_page(options, input);
+  if (options.is_page()) return make_page(options, input);
   const std::string text = input.spools.empty() ? formats::summary_text(one_trace(input), options.tables)
                                                 : formats::summary_text(load_named(input, options), options.tables);
   if (input.run && input.run->is_live()) say("the run still goes on: this is what there is so far");

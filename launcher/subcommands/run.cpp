@@ -1,7 +1,10 @@
 // torchprof run: starts the command under the library, waits for it, writes its trace, and ends as it ended.
 
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
@@ -96,6 +99,23 @@ void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {
   complain("the earlier run lies in " + dir.earlier().string());
 }
 
+// In a process of its own: what goes wrong there, lack of memory for instance, does not change how the command's end is
+// reported. Throws nothing.
+void open_page(const fs::path& run) {
+  const pid_t pid = fork();
+  if (pid < 0) return complain(std::string("--open: fork: ") + std::strerror(errno));
+  if (pid != 0) {
+    waitpid(pid, nullptr, 0);
+    return;
+  }
+  try {
+    report({run.string(), "--open"});
+  } catch (const std::exception& error) {
+    complain("--open: " + reason_of(error));
+  }
+  _exit(0);
+}
+
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
                    const Library& library) {
   const Signals signals;
@@ -129,6 +149,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   } else {
     if (dir.has_earlier()) replace_earlier(dir, status != 0);
     finish_run(dir, info, options.config, signals);
+    if (options.is_open) open_page(dir.path());
   }
   end_like(status);
 }

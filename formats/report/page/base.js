@@ -1,8 +1,8 @@
 "use strict";
 const data = JSON.parse(document.getElementById("data").textContent);
 const byId = id => document.getElementById(id);
-const tables = name => data.report.tables.filter(t => t.name === name);
-const state = { view: null, search: "", thread: 0, root: 0, sort: {} };
+const tables = (name, report = data.report) => report.tables.filter(t => t.name === name);
+const state = { view: null, search: "", thread: 0, root: 0, is_steps_only: false, sort: {}, whole: new Set() };
 
 // Sets text only, so nothing from the data becomes markup.
 function make(tag, attributes = {}, ...children) {
@@ -40,3 +40,11 @@ function cell(value, unit) {
 }
 const found = text => state.search !== "" && text.toLowerCase().includes(state.search);
 const matches = text => state.search === "" || found(text);
+// The same for the texts of a row, which are asked for at each key of a search.
+const rowTexts = new WeakMap();
+function rowMatches(row) {
+  if (state.search === "") return true;
+  if (!rowTexts.has(row)) rowTexts.set(row, Object.values(row).filter(v => typeof v === "string").join(" ").toLowerCase());
+  return rowTexts.get(row).includes(state.search);
+}
+const countRows = (...names) => names.flatMap(name => tables(name)).reduce((sum, t) => sum + t.rows.filter(rowMatches).length, 0);

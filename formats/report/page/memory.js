@@ -1,4 +1,5 @@
 function memoryChart(line) {
+  if (!matches(line.label)) return null;
   const most = greatest(line.bytes) || 1;
   let path = "", last = 0, draws = false;
   line.bytes.forEach((value, i) => {  // -1: as before; -2: not known

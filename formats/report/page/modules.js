@@ -17,16 +17,19 @@ function moduleTree() {
     else at.row = row;
   }
   const total = n => n.row ? (n.row.forward_total_ns || 0) + (n.row.backward_total_ns || 0) + (n.row.recompute_total_ns || 0) : 0;
+  const link = n => n.row ? placeOf({ name: "modules" }, n.row) : null;
   const matching = (label, n) => matches(label + " " + (n.row ? n.row.name : "")) || [...n.children].some(([l, c]) => matching(l, c));
   const draw = (label, n, depth) => {
     const numbers = n.row ? "forward " + time(n.row.forward_total_ns || 0) + ", backward " + time(n.row.backward_total_ns || 0) + (n.row.recompute_total_ns ? ", recompute " + time(n.row.recompute_total_ns) : "") + ", " + cell(n.row.calls) + " calls" : "";
     const line = [label + (n.row && n.row.name !== label ? "  " + n.row.name.replace(/^nn\.Module: /, "") : ""), make("span", { class: "num" }, numbers)];
     const inside = [...n.children].filter(([l, c]) => matching(l, c)).sort((a, b) => total(b[1]) - total(a[1]));
-    if (!inside.length) return make("div", { class: "leaf" }, ...line);
+    const node = e => make("div", { class: "node" }, e, link(n) ? placeLink(link(n), "timeline") : null);
+    if (!inside.length) return node(make("div", { class: "leaf" }, ...line));
     const details = make("details", {}, make("summary", {}, ...line), ...inside.map(([l, c]) => draw(l, c, depth + 1)));
     details.open = depth < 3 || state.search !== "";
-    return details;
+    return node(details);
   };
+  if (![...top.children].some(([l, c]) => matching(l, c))) return null;
   return make("section", { class: "modules" }, make("h2", {}, "Module tree"),
     ...[...top.children].filter(([l, c]) => matching(l, c)).sort((a, b) => total(b[1]) - total(a[1])).map(([l, c]) => draw(l, c, 0)));
 }

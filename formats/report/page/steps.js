@@ -57,21 +57,32 @@ function stepPanel(who, rows, most, width) {
       ...bars.flatMap((bar, i) => i % labelled ? [] : [make("text", { x: left + (i + 0.5) * each, y: top + height + 14, "text-anchor": "middle" }, String(bar[0].step))]),
       make("text", { x: left, y: top + height + 28 }, "step" + (count > 1 ? "; a bar is the longest of " + count : ""))));
 }
-function stepChart() {
-  const rows = tables("step_times").flatMap(t => t.rows);
+// The longest step that a chart is to show whole. First steps load and choose for the others: one that is far longer would leave no height for these,
+// so its bar is cut.
+function highest(report) {
+  let all = 0, others = 0;
+  const seen = new Set();
+  for (const row of tables("step_times", report).flatMap(t => t.rows)) {
+    all = Math.max(all, row.ns);
+    if (seen.has(processOf(row))) others = Math.max(others, row.ns);
+    seen.add(processOf(row));
+  }
+  return others && all > 2 * others ? 1.1 * others : all;
+}
+function stepChart(report = data.report, most = highest(report), width = viewWidth()) {
+  const rows = tables("step_times", report).flatMap(t => t.rows);
   if (!rows.length) return null;
-  const roles = roleOf(), by = new Map();
+  const roles = roleOf(report), by = new Map();
   for (const row of rows) {
     const process = processOf(row);
     if (!by.has(process)) by.set(process, []);
     by.get(process).push(row);
   }
-  // First steps load and choose for the others: one that is far longer would leave no height for these, so its bar is cut.
-  const others = [...by.values()].flatMap(own => own.slice(1).map(row => row.ns)), all = greatest(rows.map(row => row.ns));
-  const most = others.length && all > 2 * greatest(others) ? 1.1 * greatest(others) : all, width = viewWidth();
   const used = kParts.filter(part => rows.some(row => row[part.key] > 0));
-  const panels = [...by].slice(0, kMostPanels).map(([process, own]) => stepPanel(roles.get(process) || "process " + process, own, most, width));
+  const shown = [...by].map(([process, own]) => [roles.get(process) || "process " + process, own]).filter(([who]) => matches(who));
+  if (!shown.length) return null;
+  const panels = shown.slice(0, kMostPanels).map(([who, own]) => stepPanel(who, own, most, width));
   return make("section", {}, make("h2", {}, "Time per step"),
     make("ul", { class: "legend" }, ...used.map(part => make("li", {}, make("svg", { width: 14, height: 14, "aria-hidden": "true" }, make("rect", { width: 14, height: 14, fill: "url(#part-" + part.key + ")" })), part.text))),
-    make("div", { class: "panels" }, ...panels), by.size > kMostPanels ? make("p", { class: "note" }, "The first " + kMostPanels + " of " + by.size + " processes; the table below has all.") : null);
+    make("div", { class: "panels" }, ...panels), shown.length > kMostPanels ? make("p", { class: "note" }, "The first " + kMostPanels + " of " + shown.length + " processes; the table below has all.") : null);
 }

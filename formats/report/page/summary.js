@@ -8,18 +8,22 @@ function adviceView(table) {
     make("p", {}, make("strong", {}, "What to do: "), row.todo),
     make("dl", {}, ...[["Where", row.where, "code"], ["A step without it", time(row, "without_ns"), ""]].filter(([, text]) => text)
       .flatMap(([label, text, kind]) => [make("dt", {}, label), make("dd", { class: kind }, text)])));
-  const rows = table.rows.filter(row => matches(Object.values(row).join(" ")));
+  const rows = table.rows.filter(rowMatches);
+  if (state.search && !rows.length) return null;
   return make("section", { class: "advice" }, make("h2", {}, table.title), ...rows.map(block),
     ...(table.remarks || []).map(remark => make("p", { class: "note" }, remark[0].toUpperCase() + remark.slice(1) + (/[.!?]$/.test(remark) ? "" : "."))));
 }
 
-function factsView() {
-  if (!(data.facts || []).length) return null;
-  return make("section", {}, make("h2", {}, "The run"),
-    make("dl", { class: "facts" }, ...data.facts.flatMap(([label, text]) => [make("dt", {}, label), make("dd", { class: label === "Command" ? "code" : "" }, text)])));
+const factsFound = (facts = data.facts || []) => facts.filter(fact => matches(fact.join(" ")));
+function factsView(all, title = "The run") {
+  const facts = factsFound(all);
+  if (!facts.length) return null;
+  return make("section", {}, make("h2", {}, title),
+    make("dl", { class: "facts" }, ...facts.flatMap(([label, text]) => [make("dt", {}, label), make("dd", { class: label === "Command" ? "code" : "" }, text)])));
 }
 
 function notesView() {
-  if (!data.report.notes.length) return null;
-  return make("section", {}, make("h2", {}, "Not in the trace"), make("ul", {}, ...data.report.notes.map(n => make("li", {}, n))));
+  const notes = data.report.notes.filter(matches);
+  if (!notes.length) return null;
+  return make("section", {}, make("h2", {}, data.diff ? "Notes" : "Not in the trace"), make("ul", {}, ...notes.map(n => make("li", {}, n))));
 }

@@ -1,12 +1,22 @@
 // An icicle of what threads did, over what GPUs did, on a canvas that is as large as what one sees of it.
 const kLevel = 18, kHead = 22, kAxis = 22;
-const lane = { view: 0, hidden: new Set(), from: 0, to: 0, chosen: null, of: null };
+const lane = { view: 0, hidden: new Set(), from: 0, to: 0, chosen: null, of: null, wanted: null };
 
 function timelineView() {
-  const { views } = data.timeline, view = views[lane.view];
+  const { views } = data.timeline;
+  if (lane.wanted && views[lane.wanted[0]]) lane.view = lane.wanted[0];
+  const view = views[lane.view];
   const quiet = view.rows.filter(row => isQuiet(row, view)).length;
   if (!lane.of && quiet < view.rows.filter(row => !row.gpu).length) lane.hidden.add(kQuiet);
   if (lane.of !== view) Object.assign(lane, { of: view, from: 0, to: view.ns, chosen: null });
+  if (lane.wanted) showKindOf(lane.wanted);
+  // What is hidden is not seen where a link leads.
+  function showKindOf([, r, s]) {
+    const row = view.rows[r], kind = row && kKinds[row.slices[s * kFields + 3]];
+    if (!kind) return;
+    lane.hidden.delete(kind.group);
+    if (isQuiet(row, view)) lane.hidden.delete(kQuiet);
+  }
   const title = v => v.kind === "all" ? "the whole recording" : v.kind === "typical" ? "a typical step" : "the slowest step";
   const about = v => v.kind === "all" ? "No steps were found, so this is all of it: " + time(v.ns) + "." :
     "Step " + v.step + " of " + v.process + ", " + time(v.ns) + ": " + (v.kind === "typical" ? "the middle one by duration of " : "the longest of ") + cell(v.steps) +
@@ -87,8 +97,10 @@ function timelineView() {
       if (right < (until[slice.depth] || -1) + 0.3 && !chosen && !hit) continue;
       until[slice.depth] = Math.max(right, left + 0.6);
       const wide = Math.max(0.6, right - left - (right - left > 3 ? 1 : 0));
+      pen.globalAlpha = state.search === "" || hit || chosen ? 1 : 0.3;
       pen.fillStyle = colors[slice.kind.color];
       pen.fillRect(left, y, wide, kLevel - 1);
+      pen.globalAlpha = 1;
       if (slice.kind.hatched && wide > 3) hatch(left, y, wide);
       if (hit || chosen) {
         pen.strokeStyle = colors[chosen ? "--fg" : "--hit"];
@@ -236,7 +248,13 @@ function timelineView() {
   canvas.addEventListener("dblclick", reset);
   box.addEventListener("scroll", draw);
   const watch = new ResizeObserver(() => canvas.isConnected ? size() : watch.disconnect());
-  queueMicrotask(() => { layOut(); watch.observe(box); });
+  queueMicrotask(() => { layOut(); goTo(lane.wanted); lane.wanted = null; watch.observe(box); });
+  function goTo(place) {
+    const i = place ? rows.findIndex(row => row.number === place[1]) : -1, slice = i < 0 ? null : rows[i].slices.find(s => s.at === place[2]);
+    if (!slice) return;
+    move(slice.begin - slice.ns, slice.ns * 3);
+    pick(slice, i);
+  }
   const left = [];
   if (view.left_out) left.push(cell(view.left_out) + " narrower slices are left out.");
   if (view.left_out_processes) left.push(cell(view.left_out_processes) + " more processes are left out.");

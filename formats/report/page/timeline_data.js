@@ -32,7 +32,7 @@ function isQuiet(row, view) {
 // Rows of a view with what is shown of them: slices as objects, each with its depth by what is around it.
 function timelineRows(view, hidden) {
   const names = data.timeline.names, rows = [];
-  for (const row of view.rows) {
+  for (const [number, row] of view.rows.entries()) {
     if (hidden.has(kQuiet) && isQuiet(row, view)) continue;
     const slices = [], open = [];
     let deepest = 0;
@@ -42,11 +42,11 @@ function timelineRows(view, hidden) {
       const begin = row.slices[i], ns = row.slices[i + 1];
       while (open.length && open[open.length - 1] <= begin) open.pop();
       if (open.length >= kMostDepth) continue;
-      slices.push({ begin, ns, end: begin + ns, kind, name: names[row.slices[i + 2]], detail: names[row.slices[i + 4]], by: names[row.slices[i + 5]], depth: open.length });
+      slices.push({ at: i / kFields, begin, ns, end: begin + ns, kind, name: names[row.slices[i + 2]], detail: names[row.slices[i + 4]], by: names[row.slices[i + 5]], depth: open.length });
       open.push(begin + ns);
       deepest = Math.max(deepest, open.length);
     }
-    if (slices.length) rows.push({ ...row, slices, deepest });
+    if (slices.length && (state.search === "" || slices.some(s => found(sliceLabel(s))))) rows.push({ ...row, number, slices, deepest });
   }
   return rows;
 }
@@ -55,6 +55,18 @@ function sliceLabel(slice) {
   if (slice.kind.group !== "modules") return slice.name;
   const name = slice.name.replace(/^nn\.Module: /, "");
   return slice.detail ? slice.detail.match(/([^.]*\.)?[^.]*$/)[0].replace(/^.*\.(?!\d+$)/, "") + "  " + name : name;
+}
+// How many slices of a view have what is searched for; all of them where nothing is.
+function countSlices(view) {
+  const matching = new Map();  // by name and path, as most slices share theirs with others
+  let sum = 0;
+  for (const row of view.rows)
+    for (let i = 0; i < row.slices.length; i += kFields) {
+      const [name, kind, detail] = row.slices.slice(i + 2, i + 5), key = kind + " " + name + " " + (kKinds[kind] && kKinds[kind].group === "modules" ? detail : 0);
+      if (!matching.has(key)) matching.set(key, Boolean(kKinds[kind]) && matches(sliceLabel({ kind: kKinds[kind], name: data.timeline.names[name], detail: data.timeline.names[detail] })));
+      sum += matching.get(key);
+    }
+  return sum;
 }
 // What is known of it besides its name.
 function sliceText(slice) {

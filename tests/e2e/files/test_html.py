@@ -121,7 +121,7 @@ def test_the_page_holds_all_of_its_data_and_fetches_nothing(page):
 @needs_chromium
 def test_a_browser_shows_it_and_keys_work(page, chromium, tmp_path):
     said = said_by(VISIT, page, chromium, tmp_path)
-    assert said["title"] == "torchprof"
+    assert said["title"].endswith(", torchprof") and "broken" not in said["title"]
     assert said["bars"] == 6 and said["memory"] >= 1 and said["frames"] > 20
     assert "aten::addmm" in said["Operators"] and "inner_layer" in said["Modules"] and "train_of_the_page" in said["Python"]
     assert "GPUs" not in said, "a tab without anything in it"
@@ -176,7 +176,7 @@ def test_it_is_dark_where_the_reader_wants_it_dark(page, chromium, tmp_path, sch
 @pytest.mark.parametrize("fragment, view", [("Flame%20graph", "Flame graph"), ("toString", "Summary"), ("%", "Summary")])
 def test_an_address_names_a_view_or_is_passed_over(page, chromium, fragment, view):
     shown = chromium("--dump-dom", page.as_uri() + "#" + fragment).rpartition('<nav id="tabs"')[2]
-    assert re.findall(r'<button role="tab" aria-selected="true"[^>]*>([^<]*)<', shown) == [view]
+    assert re.findall(r'<button role="tab"[^>]* aria-selected="true"[^>]*>([^<]*)<', shown) == [view]
 
 
 @needs_chromium
@@ -194,4 +194,4 @@ def test_a_trace_without_raw_records_has_tables_and_says_what_is_missing(page, t
 
 def test_it_takes_no_other_options(page, torchprof, tmp_path):
     done = torchprof("report", page.parent / "run", "--html", tmp_path / "x.html", "--json")
-    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html writes all tables and takes no other options than --align, --all-processes, --jobs, --step and --waits\n")
+    assert (done.returncode, done.stderr) == (125, "torchprof: report: --html, --open and --serve write all tables and take no other options than --align, --all-processes, --jobs, --step and --waits\n")

@@ -1,0 +1,137 @@
+"""`report --open`, `report --serve` and `run --open`: a page in a browser, its address where there is none, and a server for this machine alone."""
+import http.client
+import pathlib
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import urllib.parse
+
+import pytest
+
+from conftest import PATIENCE, clean_environment, profile
+
+pytestmark = pytest.mark.once
+
+NO_BROWSER = {"BROWSER": None, "DISPLAY": None, "WAYLAND_DISPLAY": None}
+
+
+@pytest.fixture(scope="module")
+def run(launcher, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("a b,é")
+    done = profile(launcher, directory / "run", [sys.executable, "-c", "def shown_on_the_page(): return sum(range(10**6))\nshown_on_the_page()"], options=["-q"])
+    assert done.status == 0, done.stderr
+    return done.directory
+
+
+@pytest.fixture
+def browser(tmp_path):
+    """A browser that writes down what it is given, and the environment that has it. The file is a FIFO: reading it waits for the browser."""
+    said = tmp_path / "said"
+    subprocess.run(["mkfifo", said], check=True)
+    program = tmp_path / "browser"
+    program.write_text("#!/bin/sh\nprintf '%%s\\n' \"$@\" >%s\n" % shlex.quote(str(said)))
+    program.chmod(0o755)
+    return program, said
+
+
+def opened(said):
+    return said.read_text().split("\n")[:-1]
+
+
+def test_the_page_of_a_run_is_opened(run, torchprof, browser):
+    program, said = browser
+    reader = subprocess.Popen(["cat", said], stdout=subprocess.PIPE, text=True)
+    done = torchprof("report", run, "--open", env={"BROWSER": program})
+    address, = reader.communicate(timeout=PATIENCE)[0].split()
+    assert done.returncode == 0 and done.stdout == "" and address in done.stderr
+    file = pathlib.Path(urllib.parse.unquote(urllib.parse.urlsplit(address).path))
+    assert address.startswith("file:///") and file == run / "report.html" and "shown_on_the_page" in file.read_text()
+
+
+@pytest.mark.parametrize("browsers, expected", [
+    ("/nowhere/browser:PROGRAM --new %s --last", ["--new", "ADDRESS", "--last"]), ("PROGRAM %s:never", ["ADDRESS"]), ("PROGRAM", ["ADDRESS"])])
+def test_browsers_are_tried_in_their_order(run, torchprof, browser, tmp_path, browsers, expected):
+    program, said = browser
+    reader = subprocess.Popen(["cat", said], stdout=subprocess.PIPE, text=True)
+    done = torchprof("report", run, "--open", "--html", tmp_path / "page.html", env={"BROWSER": browsers.replace("PROGRAM", str(program))})
+    assert done.returncode == 0, done.stderr
+    assert reader.communicate(timeout=PATIENCE)[0].split() == [word.replace("ADDRESS", (tmp_path / "page.html").as_uri()) for word in expected]
+
+
+@pytest.mark.parametrize("browser_of", [NO_BROWSER, {**NO_BROWSER, "BROWSER": "/nowhere/browser"}], ids=["none", "not there"])
+def test_without_a_browser_the_address_is_printed(run, torchprof, tmp_path, browser_of):
+    done = torchprof("report", run, "--open", "--html", tmp_path / "page.html", env=browser_of)
+    assert done.returncode == 0
+    assert done.stderr == ("torchprof: %s: written\n" % (tmp_path / "page.html") +
+                           "torchprof: there is no browser to open it in ($BROWSER, or xdg-open with a display): %s\n" % (tmp_path / "page.html").as_uri())
+
+
+def test_a_run_opens_its_page_at_its_end_and_ends_as_the_command(launcher, browser, tmp_path):
+    program, said = browser
+    reader = subprocess.Popen(["cat", said], stdout=subprocess.PIPE, text=True)
+    done = profile(launcher, tmp_path / "run", [sys.executable, "-c", "print('of the program'); raise SystemExit(3)"], options=["--open"], env={"BROWSER": program})
+    assert (done.status, done.stdout) == (3, "of the program\n"), done.stderr
+    assert reader.communicate(timeout=PATIENCE)[0].split() == [(tmp_path / "run" / "report.html").as_uri()]
+    # The next run into the same place has a page of its own.
+    again = profile(launcher, tmp_path / "run", [sys.executable, "-c", "pass"], options=["--discard", "--open"], env=NO_BROWSER)
+    assert again.status == 0 and (tmp_path / "run" / "report.html").as_uri() in again.stderr
+    assert "raise SystemExit" not in (tmp_path / "run" / "report.html").read_text()
+
+
+@pytest.fixture
+def served(run, launcher):
+    """A server of the page, and the address that it has said."""
+    server = subprocess.Popen([launcher, "report", run, "--serve"], stderr=subprocess.PIPE, text=True, env=clean_environment(NO_BROWSER))
+    line = server.stderr.readline()
+    match = re.match(r"torchprof: (http://127\.0\.0\.1:(\d+)/([0-9a-f]{32})/): the page", line)
+    assert match, line + server.stderr.read()
+    yield server, match[1], int(match[2]), match[3]
+    server.kill()
+    server.wait()
+
+
+def ask(port, path, method="GET", host=None):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection.putrequest(method, path, skip_host=host is not None)
+    for name in host or ():
+        connection.putheader("Host", name)
+    connection.endheaders()
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode(), dict(answer.getheaders())
+
+
+def test_the_page_is_served_to_who_has_the_address_until_ctrl_c(run, served):
+    server, address, port, token = served
+    status, page, fields = ask(port, "/%s/" % token)
+    assert status == 200 and "shown_on_the_page" in page and page.rstrip().endswith("</html>")
+    assert fields["Content-Type"] == "text/html; charset=utf-8" and fields["Cache-Control"] == "no-store" and fields["Referrer-Policy"] == "no-referrer"
+    assert ask(port, "/%s/" % token, "HEAD")[:2] == (200, "")
+    for path in ("/", "/favicon.ico", "/%s" % token, "/%s/x" % token, "/%s/" % ("0" * 32), "/%s0/" % token[:-1], "/../%s/" % token):
+        status, text, _ = ask(port, path)
+        assert status == (200 if path == "/%s/" % token else 404) and "shown_on_the_page" not in text, path
+    for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+        assert ask(port, "/%s/" % token, method)[0] == 405
+    # A name that a page of the web has given an address of this machine.
+    for host in (["evil.example"], ["evil.example:%d" % port], ["127.0.0.1.evil.example"], [""], [], ["127.0.0.1", "evil.example"]):
+        status, text, _ = ask(port, "/%s/" % token, host=host)
+        assert status == 421 and "shown_on_the_page" not in text, host
+    for host in ("localhost:8080", "127.0.0.1", "127.0.0.1:%d" % port):  # a tunnel has a port of its own
+        assert ask(port, "/%s/" % token, host=[host])[0] == 200
+    server.send_signal(signal.SIGINT)
+    assert server.wait(timeout=PATIENCE) == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_each_address_is_new_and_other_machines_cannot_reach_it(run, launcher, served):
+    _, _, port, token = served
+    with open("/proc/net/tcp") as table:
+        listening = [line.split()[1] for line in table if line.split()[3] == "0A"]
+    assert "0100007F:%04X" % port in listening and "00000000:%04X" % port not in listening
+    other = subprocess.Popen([launcher, "report", run, "--serve"], stderr=subprocess.PIPE, text=True, env=clean_environment(NO_BROWSER))
+    assert token not in other.stderr.readline()
+    other.terminate()
+    assert other.wait(timeout=PATIENCE) == 0
