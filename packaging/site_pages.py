@@ -19,6 +19,8 @@ def on_files(files, config):
     for source, page in ADDED.items():
         files.append(File.generated(config, page, content=(ROOT / source).read_text()))
     options = os.environ.get("SITE_OPTIONS")
+    for name in "site.css", "site.js":
+        files.append(File.generated(config, name, content=(ROOT / "packaging" / "site_theme" / name).read_text()))
     files.append(File.generated(config, "options.md", content=pathlib.Path(options).read_text() if options else "# All options\n\n`torchprof help run`\n"))
     return files
 
@@ -36,3 +38,9 @@ def on_page_markdown(markdown, page, **_):
         here = PAGE_OF.get(path) or (os.path.relpath(path, "docs") if path.startswith("docs/") else target)
         return before + here + ("#" + anchor if anchor else "") + after
     return re.sub(r"""(\]\(|\b(?:src|srcset)=")([^)"\s]+)([)"])""", link, markdown)
+
+
+def on_post_page(output, **_):
+    """What the theme leaves without a name for who does not see it: the search, and the empty corner of a table."""
+    output = output.replace('data-md-component="search" role="dialog"', 'data-md-component="search" role="dialog" aria-label="Search"')
+    return re.sub(r"<th([^>]*)></th>", r"<td\1></td>", output)

@@ -1,5 +1,6 @@
 """The documentation as a site: it builds without a warning, no link leads nowhere, and a page wants nothing of the network."""
 import html.parser
+import json
 import os
 import re
 import shutil
@@ -9,6 +10,8 @@ import urllib.parse
 
 import pytest
 
+from accessibility import FAULTS, axe_source
+from browser import chromium, needs_chromium, said_in
 from conftest import ROOT, clean_environment
 
 MKDOCS = "mkdocs-material==9.8.2"
@@ -72,6 +75,22 @@ def test_no_link_leads_nowhere_and_nothing_comes_from_elsewhere(site):
     assert faults == []
     # What the search looks through.
     assert (site / "search" / "search_index.json").stat().st_size > 100_000
+
+
+@needs_chromium
+@pytest.mark.parametrize("scheme, palette", [(1, "default"), (0, "slate")], ids=["light", "dark"])
+def test_a_page_has_no_fault_of_accessibility(site, tmp_path, tmp_path_factory, scheme, palette):
+    axe = axe_source(tmp_path_factory.mktemp("axe") / "env")
+    for name in "index", "guides", "formats", "limits", "comparison":
+        page = site / ("%s-with-axe.html" % name)
+        # After what the theme's own script makes of the page.
+        page.write_text((site / (name + ".html")).read_text().replace("</body>", "<script>%s</script><script>%s addEventListener('load', () => setTimeout(async () => { "
+                        "const said = { palette: document.body.dataset.mdColorScheme, faults: await faults() }; "
+                        "document.body.replaceChildren('SAID' + JSON.stringify(said) + 'DIAS'); }, 500));</script></body>" % (axe, FAULTS)))
+        said = said_in(chromium(tmp_path / "profile", "--blink-settings=preferredColorScheme=%d" % scheme, "--window-size=1200,900",
+                                "--virtual-time-budget=60000", "--dump-dom", page.as_uri()))
+        page.unlink()
+        assert said == {"palette": palette, "faults": []}, (name, json.dumps(said, indent=1))
 
 
 def test_a_dead_link_fails_the_build(tools, tmp_path):
