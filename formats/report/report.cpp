@@ -209,13 +209,14 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
 
 Captured captured_of(const Trace& trace) {
   Captured captured{.is_run = true};
-  std::set<std::string_view> on;
+  std::set<std::string, std::less<>> on;
   for (const Process& p : trace.processes) {
     captured.has_torch = captured.has_torch || !p.meta("torch.version").empty();
     for (const Source& s : p.sources) {
-      if (s.state == SourceState::kOn) on.insert(s.name);
+      if (s.state == SourceState::kOn) on.emplace(s.name);
       captured.without.emplace(s.name, printable(s.detail));
     }
+    p.spool->release();
   }
   std::erase_if(captured.without, [&on](const auto& source) { return on.contains(source.first); });
   return captured;

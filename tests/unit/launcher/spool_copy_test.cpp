@@ -22,7 +22,11 @@ namespace {
 // A file with chunks whose heads are set by hand.
 class MadeSpool {
  public:
-  MadeSpool() : file_(std::tmpfile()) { put(0, &header_, sizeof(header_)); }
+  MadeSpool() : file_(std::tmpfile()) {
+    header_.magic = kSpoolMagic;
+    header_.chunk_size = kChunkSize;
+    put(0, &header_, sizeof(header_));
+  }
   ~MadeSpool() { std::fclose(file_); }
   int fd() const { return fileno(file_); }
   void put(uint64_t at, const void* data, size_t size) {
@@ -50,7 +54,7 @@ class MadeSpool {
 
  private:
   std::FILE* file_;
-  FileHeader header_ = {.magic = kSpoolMagic, .chunk_size = kChunkSize};
+  FileHeader header_{};
 };
 
 uint32_t at(const std::string& copy, uint64_t place, size_t offset) {
