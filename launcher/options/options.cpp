@@ -185,7 +185,8 @@ ReportOptions parse_report(const Arguments& arguments) {
   std::string tables, columns;
   size_t top = 0;
   app.add_option("RUN|TRACE", options.input,
-                 "a run directory, or a file, which is recognised by its content, not its name; also\nwhat `torchprof collect` or tar has packed")
+                 "a run directory, or a file, which is recognised by its content, not its name; also\nwhat `torchprof "
+                 "collect` or tar has packed")
       ->required()
       ->type_name("");
   app.add_option("-t,--tables", tables, "which tables:\n" + in_lines(formats::table_names()))->type_name("T[,T]");
@@ -262,7 +263,10 @@ ExportOptions parse_export(const Arguments& arguments) {
       "Writes formats again. Without -o: what the run would have written at its end, into the run directory.");
   CLI::App& app = parser.app();
   std::string format;
-  app.add_option("RUN|TRACE", options.input, "a run directory, a spool, a trace, or what `torchprof collect` has packed")->required()->type_name("");
+  app.add_option("RUN|TRACE", options.input,
+                 "a run directory, a spool, a trace, or what `torchprof collect` has packed")
+      ->required()
+      ->type_name("");
   std::vector<std::string> names = format_names();
   names.emplace_back(kDataset);
   app.add_option("-f,--format", format, "one or several of:\n" + in_lines(names))->type_name("F[,F]");
@@ -320,7 +324,8 @@ WhereOptions parse_where(const Arguments& arguments) {
           std::string(kAliveRuns));
   parser.app()
       .add_option("PID|RUN", options.target,
-                  "a process, the `torchprof run` of a command, a run directory, a .spool, or what\n`torchprof collect` has packed")
+                  "a process, the `torchprof run` of a command, a run directory, a .spool, or what\n`torchprof "
+                  "collect` has packed")
       ->required()
       ->type_name("");
   parser.app().add_flag("--no-attach", options.no_attach, "only what is being profiled already");

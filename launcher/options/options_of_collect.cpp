@@ -19,7 +19,8 @@ CollectOptions parse_collect(const Arguments& arguments) {
                  "the file, compressed if its name ends in .gz, or - for stdout (compressed)\n[RUN.tar.gz, here]")
       ->type_name("FILE");
   app.footer(
-      "\nElsewhere: `torchprof report FILE.tar.gz`, as well as `export`, `diff`, `where` and `merge`, read it as it is.\n"
+      "\nElsewhere: `torchprof report FILE.tar.gz`, as well as `export`, `diff`, `where` and `merge`, read it as it "
+      "is.\n"
       "From a pod: kubectl exec POD -- torchprof collect RUN -o - > pod.tar.gz");
   parser.parse(arguments);
   return options;

@@ -80,7 +80,10 @@ MergeOptions parse_merge(const Arguments& arguments) {
                 "trace and\n"
                 "tables. The runs need their raw records (so no `torchprof run --discard`) and stay as they are.");
   CLI::App& app = parser.app();
-  app.add_option("RUN", options.runs, "run directories, or what `torchprof collect` has packed of them")->required()->type_name("")->take_all();
+  app.add_option("RUN", options.runs, "run directories, or what `torchprof collect` has packed of them")
+      ->required()
+      ->type_name("")
+      ->take_all();
   app.add_option("-o,--output", options.output, "the run directory to make")->required()->type_name("RUN");
   app.add_option("-f,--format", options.format, "what is written, as `torchprof run` takes it [kineto,table]")
       ->type_name("F[,F]");

@@ -59,8 +59,8 @@ class SpoolReader {
   SpoolReader(const SpoolReader&) = delete;
   SpoolReader& operator=(const SpoolReader&) = delete;
 
-  // As it was when the spool was opened, before its chunks were looked at. A copy, as are the texts below: a look at one
-  // byte of the file may map megabytes of it, and those who compare processes look at thousands.
+  // As it was when the spool was opened, before its chunks were looked at. A copy, as are the texts below: a look at
+  // one byte of the file may map megabytes of it, and those who compare processes look at thousands.
   const FileHeader& header() const { return *reinterpret_cast<const FileHeader*>(header_.data()); }
   std::string_view host() const;
   std::vector<std::string_view> command() const;
