@@ -155,20 +155,14 @@ int export_into(const fs::path& directory, const Input& input, const ExportOptio
   return each.status();
 }
 
-// Of files that are being written, and of all files in a directory.
-uintmax_t bytes_of(const std::vector<fs::path>& outputs) {
+uintmax_t bytes_of(const std::vector<fs::path>& files) {
   uintmax_t bytes = 0;
-  const auto add = [&bytes](const fs::path& file) {
-    std::error_code error;
-    if (const uintmax_t size = fs::is_regular_file(file, error) ? fs::file_size(file, error) : 0; !error) bytes += size;
-  };
-  for (const fs::path& output : outputs) {
-    add(output);
-    add(formats::Output::temporary_of(output));
-    std::error_code error;
-    for (fs::recursive_directory_iterator each(output, error), end; !error && each != end; each.increment(error))
-      add(*each);
-  }
+  for (const fs::path& file : files)
+    for (const fs::path& name : {file, formats::Output::temporary_of(file)}) {
+      std::error_code error;
+      if (const uintmax_t size = fs::is_regular_file(name, error) ? fs::file_size(name, error) : 0; !error)
+        bytes += size;
+    }
   return bytes;
 }
 

@@ -55,9 +55,12 @@ BackgroundProgress::~BackgroundProgress() {
 uintmax_t bytes_in(const fs::path& directory) {
   uintmax_t bytes = 0;
   std::error_code error;
-  for (fs::directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
+  for (fs::recursive_directory_iterator at(directory, error), end; !error && at != end; at.increment(error)) {
     std::error_code ignored;
-    if (at->is_regular_file(ignored)) bytes += at->file_size(ignored);
+    if (at->path().filename() == "spool")
+      at.disable_recursion_pending();
+    else if (at->is_regular_file(ignored))
+      bytes += at->file_size(ignored);
   }
   return bytes;
 }

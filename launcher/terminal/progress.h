@@ -40,7 +40,7 @@ class BackgroundProgress {
   std::thread thread_;
 };
 
-// The size of the files directly in the directory.
+// The size of the files in the directory and those below it, as a dataset has them; without raw records (spool/).
 uintmax_t bytes_in(const std::filesystem::path& directory);
 
 }  // namespace torchprof::launcher

@@ -121,7 +121,9 @@ def test_a_thread_that_launches_while_the_process_ends_harms_nothing(run_simulat
                                  options=["--format", "none"])
     assert run.status == 3 and not gpu_lines(run), run.stderr
     found, (report,) = spool.gpu_records(spool.spools(run)[0]), reports.values()
-    assert 5 <= len(found[spool.KERNEL]) <= report["10"][1] and not found[spool.DROPPED]
+    lost = spool.dropped(found)  # where the process takes seconds to end, the storm may fill all buffers that CUPTI has
+    assert set(lost) <= {1} and lost[1] <= report["dropped"], lost
+    assert 5 <= len(found[spool.KERNEL]) <= report["10"][1]
     assert len(set(spool.correlations(found, spool.KERNEL))) == len(found[spool.KERNEL])
 
 

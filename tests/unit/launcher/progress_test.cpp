@@ -1,0 +1,34 @@
+// What is said of an output while it is written.
+#include <doctest/doctest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "launcher/terminal/progress.h"
+
+namespace progress_test {
+
+using namespace torchprof::launcher;
+
+TEST_CASE("all files of an output count, and no raw records") {
+  namespace fs = std::filesystem;
+  std::string pattern = fs::temp_directory_path() / "torchprof-progress-XXXXXX";
+  REQUIRE(mkdtemp(pattern.data()) != nullptr);
+  const fs::path directory = pattern;
+  const auto write = [&directory](const fs::path& name, size_t size) {
+    fs::create_directories((directory / name).parent_path());
+    std::ofstream(directory / name) << std::string(size, 'x');
+  };
+  CHECK(bytes_in(directory) == 0);
+  write("trace.json.gz", 100);
+  write("host=a/rank=0.parquet", 20);
+  write("host=b/rank=1.parquet", 3);
+  write("spool/b.1.2.spool", 5000);
+  CHECK(bytes_in(directory) == 123);
+  CHECK(bytes_in(directory / "none") == 0);
+  fs::remove_all(directory);
+}
+
+}  // namespace progress_test
