@@ -382,8 +382,9 @@ void write_shell(const std::vector<std::string>& title, std::string_view summary
     list.append(list.empty() ? "" : ",").append(json_string(part));
   }
   out.write("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n");
+  out.write(kPageMark);
   out.write(
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
+      "\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
       "script-src 'unsafe-inline'\">\n<meta name=\"viewport\" content=\"width=device-width\">\n<title>");
   out.write(without_markup(whole) + "torchprof</title>\n<style>\n");
   out.write(kPageCss);

@@ -19,6 +19,12 @@ namespace torchprof::formats {
 
 inline constexpr size_t kMostFrames = 20'000;
 
+// In a run directory the page has this name (`report --open`, torchprof.profile()), and its first kPageHead bytes have
+// the mark, by which a later run there knows that it is ours and of the run before.
+inline constexpr const char* kPageOfRun = "report.html";
+inline constexpr std::string_view kPageMark = "<meta name=\"generator\" content=\"torchprof\">";
+inline constexpr size_t kPageHead = 512;
+
 struct PageOptions {  // as in TableOptions (summary.h)
   bool has_all_processes = false;
   bool has_waits = false;

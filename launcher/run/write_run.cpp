@@ -26,6 +26,7 @@
 #include "launcher/run/next_command.h"
 #include "launcher/run/too_large.h"
 #include "launcher/run_dir/input.h"
+#include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/still_running.h"
 #include "launcher/terminal/progress.h"
 #include "launcher/terminal/say.h"

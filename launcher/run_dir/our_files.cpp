@@ -9,9 +9,11 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "formats/report/page.h"
 #include "formats/write/format.h"
 
 namespace torchprof::launcher {
@@ -110,6 +112,18 @@ bool is_ours_in_spool(int directory, const std::string& name) {
 
 bool is_output_name(const std::string& name) {
   return name.find('/') == std::string::npos && (formats::Output::is_temporary(name) || formats::may_be_output(name));
+}
+
+std::vector<std::string> own_files(const nlohmann::ordered_json& info) {
+  std::vector<std::string> names;
+  if (const auto files = info.find("files"); files != info.end() && files->is_array())
+    for (const auto& file : *files)
+      if (file.is_string() && is_output_name(file.get<std::string>())) names.push_back(file.get<std::string>());
+  return names;
+}
+
+bool has_page(int directory) {
+  return text_in(directory, formats::kPageOfRun, formats::kPageHead).find(formats::kPageMark) != std::string::npos;
 }
 
 bool move_to(int from, const std::string& name, int to) noexcept {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
@@ -41,6 +42,10 @@ bool is_ours_in_spool(int directory, const std::string& name);
 bool is_door(int directory, const std::string& name);
 // Whether it is the name of a trace, a table, or a temporary file of one.
 bool is_output_name(const std::string& name);
+// The outputs that a run.json names in "files".
+std::vector<std::string> own_files(const nlohmann::ordered_json& info);
+// Whether a page of ours (formats/report/page.h) lies in a run directory. No run.json names it.
+bool has_page(int directory);
 // Moves a file or a directory to another directory of the same file system, where the name is free. False: errno says
 // why not.
 bool move_to(int from, const std::string& name, int to) noexcept;

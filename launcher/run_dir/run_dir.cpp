@@ -15,6 +15,7 @@
 #include "formats/io/error.h"
 #include "formats/io/open_file.h"
 #include "formats/io/output.h"
+#include "formats/report/page.h"
 #include "formats/trace/trace.h"
 #include "formats/write/format.h"
 #include "launcher/run_dir/run_json.h"
@@ -167,9 +168,16 @@ void remove_temporaries_in(int run) noexcept {
     if (formats::Output::is_temporary(name)) remove_file(run, name);
 }
 
+// What its run.json names, and the page of the run, which is written later and by others.
+std::vector<std::string> own_files_in(int run, const Json& info) {
+  std::vector<std::string> names = own_files(info);
+  if (has_page(run)) names.emplace_back(formats::kPageOfRun);
+  return names;
+}
+
 // All files of the run in a directory; run.json last, which says which they are.
 void remove_own_in(int run) {
-  for (const std::string& name : own_files(parse_info(text_in(run, kInfo, kMostInfo)))) remove_file(run, name);
+  for (const std::string& name : own_files_in(run, parse_info(text_in(run, kInfo, kMostInfo)))) remove_file(run, name);
   remove_temporaries_in(run);
   remove_spools_in(run);
   remove_file(run, kInfo);
@@ -190,14 +198,6 @@ bool has_failed(int run) {
 Error not_ours(const fs::path& path, const std::string& what) { return Error(path.string() + ": " + what + kChoose); }
 
 }  // namespace
-
-std::vector<std::string> own_files(const Json& info) {
-  std::vector<std::string> names;
-  if (const auto files = info.find("files"); files != info.end() && files->is_array())
-    for (const Json& file : *files)
-      if (file.is_string() && is_output_name(file.get<std::string>())) names.push_back(file.get<std::string>());
-  return names;
-}
 
 fs::path output_path(const Config& config) {
   char expanded[PATH_MAX];
@@ -258,7 +258,7 @@ void RunDir::find_earlier_run() {
   demand_replaceable(info);
   is_earlier_worth_ = spools().empty() ? !own_files(info).empty() : holds_something(spools());
   earlier_ = {kInfo};
-  for (const std::string& name : own_files(info)) earlier_.push_back(name);
+  for (const std::string& name : own_files_in(fd, info)) earlier_.push_back(name);
   for (const formats::Format& format : formats::all_formats())
     if (const std::string name = formats::run_file(format); has(name) && !std::ranges::count(earlier_, name))
       throw not_ours(path_ / name, "is not of the earlier run, and would be replaced");

@@ -105,9 +105,6 @@ class RunDir {
   std::string newer_version_;
 };
 
-// The files of a run directory that are ours: "files" in its run.json.
-std::vector<std::string> own_files(const nlohmann::ordered_json& info);
-
 // Whether a launcher holds its lock, and so still runs. False if there is no such directory.
 bool is_locked(const std::filesystem::path& path);
 

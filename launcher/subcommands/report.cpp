@@ -44,7 +44,7 @@ void write_page(const ReportOptions& options, const Input& input, formats::Outpu
 // Of a run in its directory, as that of torchprof.profile() in Python; of a file beside us, as that may be anywhere.
 std::filesystem::path page_of(const ReportOptions& options, const Input& input) {
   if (!options.html.empty()) return options.html;
-  if (input.run) return input.run->path() / "report.html";
+  if (input.run) return input.run->path() / formats::kPageOfRun;
   return options.input.filename().string() + ".html";
 }
 

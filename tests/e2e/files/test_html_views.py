@@ -172,7 +172,7 @@ const go = async (tab, name) => {
   const link = row.querySelector("a"), address = link.getAttribute("href");
   link.click();
   await until(() => view().querySelector(".one strong"));
-  return { address, hash: location.hash, chosen: view().querySelector(".one strong").textContent, at: document.activeElement.tagName, shown: lane.to - lane.from, all: data.timeline.views[lane.view].ns };
+  return { address, hash: location.hash, chosen: view().querySelector(".one strong").textContent, at: document.activeElement.tagName, shown: lane.to - lane.from, slice: lane.chosen.ns, all: data.timeline.views[lane.view].ns };
 };
 said.operator = await go("Operators", "aten::addmm");
 said.module = await go("Modules", "Inner_of_the_page");
@@ -184,7 +184,8 @@ said.again = view().querySelector(".one strong").textContent;
 """, tmp_path)
     assert said["operator"]["chosen"] == "aten::addmm" and "Inner_of_the_page" in said["module"]["chosen"] and said["again"] == "aten::addmm"
     for where in said["operator"], said["module"]:
-        assert where["hash"] == where["address"] and where["at"] == "CANVAS" and where["shown"] < where["all"]
+        assert where["hash"] == where["address"] and where["at"] == "CANVAS" and \
+            where["shown"] == min(max(50, 3 * where["slice"]), where["all"])
     assert said["tree"] >= 2
 
 

@@ -199,6 +199,7 @@ def test_each_kind_of_run_is_replaced_by_the_next_and_by_no_command_that_fails(c
     """Each kind finds what the one before it has left, and the first what the last has; between them come commands that record nothing, and some that
     do before they fail: they are there, and so is the last run that did not fail."""
     monkeypatch.setenv("LAUNCHER", str(launcher))
+    monkeypatch.setenv("BROWSER", "true")
     run = tmp_path / "run"
     for number, name in enumerate([*KINDS, *list(KINDS)[:2]]):
         options, program, lists = KINDS[name]
@@ -212,6 +213,7 @@ def test_each_kind_of_run_is_replaced_by_the_next_and_by_no_command_that_fails(c
         pids = {str(p["pid"]) for p in info["processes"]}
         assert {n.split(".")[-3] for n in left if n.endswith(".spool")} == (set() if name == "without its records" else pids), name
         assert lists <= {n.split(".")[0] for n in left} and info["exported"], (name, left)
+        assert call("report", "run", "--open").returncode == 0 and (run / "report.html").exists(), name
         before = content(run)
         for failing, said in ((["./nothing"], "cannot start"), ([PYTHON, "-u", "nothing.py"], "there is no nothing.py"),
                               (["false"], "nothing was recorded, so the earlier run in %s stays" % run)):
