@@ -82,15 +82,20 @@ void look_at(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen) 
   if (seen.is_waiting && seen.until > seen.from) record(seen, seen.until, 0, 0);
   const uint64_t did = ran - seen.ran;
   const int64_t gone = now - seen.from;
-  uint64_t queued = 0;
+  uint64_t queued = seen.queued_left;
   const bool has_rest = static_cast<int64_t>(did) < gone - gone / 20;
   if (!seen.has_queue || has_rest) {
     uint64_t total = 0;
     const bool is_known = read_queued(seen, total);
-    if (is_known && seen.has_queue && total > seen.queued) queued = total - seen.queued;
+    if (is_known && seen.has_queue && total > seen.queued) queued += total - seen.queued;
     seen.queued = total;
     seen.has_queue = is_known;
   }
+  // The kernel counts a time in the queue when it has ended, also of a thread that was in it at the look before: what
+  // was missing there is too much here.
+  const uint64_t most = gone > static_cast<int64_t>(did) ? static_cast<uint64_t>(gone) - did : 0;
+  seen.queued_left = queued > most ? queued - most : 0;
+  queued -= seen.queued_left;
   look_at_stack(memory, at, seen);
   seen.wait = SampledWait::kUnknown;
   seen.what = 0;

@@ -1,5 +1,6 @@
 """A thread of ours looks at the others (--sample): lines, work and waits, and a program that behaves as without it."""
 import collections
+import json
 import re
 import struct
 
@@ -218,6 +219,28 @@ for t in threads: t.join()
     assert int(run.stdout) < 4e9 * 0.02  # of its beginning, when it meets all of them, too
 
 
+@pytest.mark.since(3, 11)
+def test_on_a_busy_machine_what_a_thread_waits_for_a_processor_is_all_that_the_kernel_counts(python, program, run_torchprof):
+    """The kernel counts it when the thread runs again, which is seldom between the same two looks."""
+    run = run_torchprof([python.path, program("""
+import os, subprocess, sys, threading, time
+others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(3 * os.cpu_count())]
+def counted(): return int(open("/proc/thread-self/schedstat").read().split()[1])
+def work(before):
+    began = time.thread_time()
+    while time.thread_time() - began < 0.2 or counted() - before < 5e8: pass
+before = counted()
+work(before)
+print(threading.get_native_id(), counted() - before)
+for other in others: other.kill()
+""")], options=["--sample", "50", "--python", "modules"])
+    assert run.status == 0, run.stderr
+    tid, counted = map(int, run.stdout.split())
+    seen = [look for path in spool_records.spools(run) for look in looks(path) if look.tid == tid and look.stack and look.stack[0][0] in ("work", "counted")]
+    assert sum(look.queued for look in seen) > 0.8 * counted / 1000, (counted, seen)
+    assert sum(look.period - look.ran - look.queued for look in seen) < 0.2 * sum(look.period for look in seen), seen
+
+
 # A second in work(), so that there is time to look at it.
 WORKS = """
 import time
@@ -287,3 +310,29 @@ work()
     assert (run.status, run.stdout) == (bare.returncode, bare.stdout.decode()), run.stderr
     assert "lost" not in run.stderr, run.stderr
     assert sum(look.ran for look in of_largest(run) if look.stack and look.stack[0][0] == "work") > 300_000
+
+
+WITHOUT_TORCH = """
+import time
+def fetch():
+    time.sleep(0.02)
+def crunch():
+    began = time.thread_time()
+    while time.thread_time() - began < 0.02: pass
+for _ in range(40): %s()
+"""
+
+
+@pytest.mark.once
+@pytest.mark.since(3, 11)
+@pytest.mark.parametrize("function, found", [("fetch", "fetch sleeps: "), ("crunch", "crunch takes ")])
+def test_of_a_program_without_torch_work_is_told_from_a_wait_only_where_somebody_looked(python, program, run_torchprof, torchprof, function, found):
+    text = program(WITHOUT_TORCH % function)
+    for options in [], ["--sample", "50"]:
+        run = run_torchprof([python.path, text], options=options)
+        said = torchprof("report", run.directory, "-t", "advice", "--json").stdout
+        advice = json.loads(said)["tables"][0]
+        if not options:
+            assert not advice["rows"] and "): %s, " % function in advice["remarks"][0] and "--sample 50" in advice["remarks"][0], said
+        else:
+            assert advice["rows"][0]["finding"].startswith(found) and "not known" not in said, said
