@@ -35,6 +35,7 @@ class AdviceAssembly {
     for (size_t i = 0; i < all_.size(); ++i)
       if (!all_[i].is_loader && rank(all_[i]) == most_rank && (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
+    if (looked_at_.empty()) look_at_program_without_torch();
     keep_largest_job();
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
@@ -49,7 +50,7 @@ class AdviceAssembly {
   }
 
   Advice run() {
-    if (looked_at_.empty()) return without_torch();
+    if (looked_at_.empty()) return {};
     result_.has_steps = all_[looked_at_.front()].advice->has_steps;
     result_.unit = all_[looked_at_.front()].advice->unit;
     result_.imports_ns = all_[looked_at_.front()].advice->imports_ns;
@@ -62,6 +63,13 @@ class AdviceAssembly {
     result_.parts = result_.parts / static_cast<int64_t>(looked_at_.size());
     result_.step_ns = mean(result_.step_ns);
     result_.mean_step_ns = mean(result_.mean_step_ns);
+    if (!is_known_) {
+      result_.parts = {};
+      find_most();
+      if (!result_.most.empty())
+        result_.most += "; whether that is work or a wait is not known: `torchprof run --sample 50` tells it";
+      return std::move(result_);
+    }
     merge();
     slow_rank();
     communication();
@@ -417,22 +425,18 @@ class AdviceAssembly {
     f.source = place.source;
   }
 
-  Advice without_torch() {
-    int64_t most = 0;  // of the process with most costs: what was recorded
+  // Where nothing has torch the process that did most is looked at, if that is worth a word. By the times of its
+  // functions alone nobody knows whether it works or waits.
+  void look_at_program_without_torch() {
+    double most = 1e8;
     for (size_t i = 0; i < all_.size(); ++i) {
-      int64_t ns = 0;
-      for (const auto& [key, each] : all_[i].advice->costs) add_to(ns, each);
-      if (!all_[i].is_loader && ns > most) most = ns, looked_at_ = {i};
+      const ProcessAdvice& each = *all_[i].advice;
+      int64_t of_step = 0;
+      for (const auto& [key, cost] : each.costs) add_to(of_step, cost);
+      const double ns = static_cast<double>(of_step) * static_cast<double>(std::max<size_t>(1, each.steps));
+      if (!all_[i].is_loader && ns >= most) most = ns, looked_at_ = {i};
     }
-    constexpr int64_t kWorthSaying = 100'000'000;
-    if (most < kWorthSaying) return {};
-    const ProcessAdvice& one = *all_[looked_at_.front()].advice;
-    result_.has_steps = one.has_steps;
-    result_.unit = one.unit;
-    result_.mean_step_ns = most;
-    find_most();
-    result_.step_ns = result_.mean_step_ns = one.mean_step_ns;
-    return std::move(result_);
+    is_known_ = looked_at_.empty() || all_[looked_at_.front()].advice->has_looks;
   }
 
   void find_most() {
@@ -448,6 +452,7 @@ class AdviceAssembly {
 
   const std::vector<AdvisedProcess>& all_;
   std::vector<size_t> looked_at_;
+  bool is_known_ = true;  // whether what is looked at works or waits
   Advice result_;
   int64_t waiting_ns_ = 0;  // of a step, mean over ranks
 };

@@ -57,6 +57,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   ProcessAdvice advice;
   advice.has_steps = view.has_steps();
   advice.unit = timeline.unit;
+  advice.has_looks = !timeline.samples.empty();
   advice.steps = view.steps().size();
   advice.step_ns = view.typical_ns();
   advice.mean_step_ns = view.step_ns();

@@ -179,7 +179,7 @@ class PythonRules {
     } else if (may_wait(r)) {
       finding.rule = "python";
       finding.what = f + " takes {} in Python code of its own or in a wait; which of the two is not known.";
-      if (!r.account.is_enough())
+      if (!r.account.is_enough() && use_.typical_slept())
         finding.evidence = "Of a step the thread sleeps " + ns_text(use_.typical_slept().value_or(0)) +
                            " and is ready without a processor " + ns_text(use_.typical_queued().value_or(0)) + ".";
       finding.todo = "Record more steps on a machine that is not busy, or do it less often, or ahead in a thread.";
@@ -201,10 +201,12 @@ class PythonRules {
     findings_.push_back(std::move(finding));
   }
 
-  // Whether the thread did not run for most of the time in which it could have, so far as that is known.
+  // Whether the thread did not run for most of the time in which it could have, so far as that is known. In a run with
+  // looks, but few of them here, and no times of the thread by step, it is not.
   bool may_wait(const Region& r) const {
     const ThreadAccount& account = r.account;
-    return account.is_enough() ? account.ran_ns < account.waited_ns() : &r == may_wait_;
+    if (account.is_enough()) return account.ran_ns < account.waited_ns();
+    return &r == may_wait_ || (!use_.typical_slept() && !v_.timeline().samples.empty());
   }
 
   // Whether what the region calls is a library's loop, in which the steps are: they have of it, and few call it.

@@ -44,7 +44,7 @@ ReportTable advice_table(const Advice& advice) {
     table.remarks.push_back("no findings" +
                             (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));
   if (table.rows.empty() && !has_looked)
-    table.remarks.push_back("no findings: nothing was recorded that could be looked at");
+    table.remarks.push_back("no findings: nothing was recorded that takes long");
   return table;
 }
 
