@@ -428,15 +428,19 @@ class AdviceAssembly {
   // Where nothing has torch the process that did most is looked at, if that is worth a word. By the times of its
   // functions alone nobody knows whether it works or waits.
   void look_at_program_without_torch() {
-    double most = 1e8;
+    constexpr double kWorthSaying = 1e8;
+    std::pair<int64_t, double> most;  // on a processor, as far as somebody looked; in functions
     for (size_t i = 0; i < all_.size(); ++i) {
       const ProcessAdvice& each = *all_[i].advice;
       int64_t of_step = 0;
       for (const auto& [key, cost] : each.costs) add_to(of_step, cost);
       const double ns = static_cast<double>(of_step) * static_cast<double>(std::max<size_t>(1, each.steps));
-      if (!all_[i].is_loader && ns >= most) most = ns, looked_at_ = {i};
+      const std::pair did(each.looked_ran_ns.value_or(0), ns);
+      if (!all_[i].is_loader && ns >= kWorthSaying && did > most) most = did, looked_at_ = {i};
     }
-    is_known_ = looked_at_.empty() || all_[looked_at_.front()].advice->has_looks;
+    if (looked_at_.empty()) return;
+    is_known_ = all_[looked_at_.front()].advice->looked_ran_ns.has_value();
+    if (all_.size() > 1) note("of " + plural(all_.size(), "process") + " this is " + all_[looked_at_.front()].who);
   }
 
   void find_most() {

@@ -25,8 +25,7 @@ namespace torchprof::formats {
 
 struct ProcessAdvice {
   bool has_steps = false;
-  bool has_looks = false;  // at its threads (--sample)
-  std::string unit{};      // what a step is; empty: one of training
+  std::string unit{};  // what a step is; empty: one of training
   uint64_t steps = 0;
   int64_t step_ns = 0;  // median
   int64_t mean_step_ns = 0;
@@ -37,6 +36,7 @@ struct ProcessAdvice {
   int64_t nccl_ns = 0;           // of a step: kernels of NCCL
   int64_t gpu_ns = 0;            // of a step: a GPU worked
   std::string collective_place{};
+  std::optional<int64_t> looked_ran_ns{};  // by looks at its threads (--sample) they were on a processor
   Findings findings{};
   // Own time of a step on the main thread, by function of the program and what ran there ("" for the function itself):
   // the largest.
@@ -77,12 +77,11 @@ struct Advice {
   int64_t imports_ns = 0;      // of a process without steps of training: before them
   std::string imports_most{};  // "import torch": that which takes most of it
   bool has_steps = false;
-  bool has_looks = false;  // at its threads (--sample)
-  std::string unit{};      // what a step is; empty: one of training
-  Findings findings{};     // the largest cost first
-  std::string machine{};   // which of several jobs it is, what it lacks, and whether the machine was busy; empty: no
-  PartTimes parts{};       // what a typical step is spent on; nothing: not known
-  std::string most{};      // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
+  std::string unit{};     // what a step is; empty: one of training
+  Findings findings{};    // the largest cost first
+  std::string machine{};  // which of several jobs it is, what it lacks, and whether the machine was busy; empty: no
+  PartTimes parts{};      // what a typical step is spent on; nothing: not known
+  std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
 };
 
 Advice advice_of(const std::vector<AdvisedProcess>& processes);

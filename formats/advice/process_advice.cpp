@@ -57,7 +57,8 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   ProcessAdvice advice;
   advice.has_steps = view.has_steps();
   advice.unit = timeline.unit;
-  advice.has_looks = !timeline.samples.empty();
+  for (const TimelineSample& s : timeline.samples)
+    advice.looked_ran_ns = sum(advice.looked_ran_ns.value_or(0), s.ran_ns);
   advice.steps = view.steps().size();
   advice.step_ns = view.typical_ns();
   advice.mean_step_ns = view.step_ns();
