@@ -43,8 +43,7 @@ ReportTable advice_table(const Advice& advice) {
   if (table.rows.empty() && has_looked)
     table.remarks.push_back("no findings" +
                             (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));
-  if (table.rows.empty() && !has_looked)
-    table.remarks.push_back("no findings: nothing was recorded that takes long");
+  if (table.rows.empty() && !has_looked) table.remarks.push_back("no findings: nothing was recorded that takes long");
   return table;
 }
 

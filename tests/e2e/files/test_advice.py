@@ -109,7 +109,8 @@ def launches(kernel, times, us):
 
 
 WASTES = {  # rule: what triggers it, what must not, settings of the simulation
-    "sync": ("sim.simLaunch(b'_Z1kv', 7, 20000000); sim.simDeviceSynchronize()", "sim.simLaunch(b'_Z1kv', 7, 20000000)", ""),
+    # The host could sleep while the GPU works.
+    "sync": ("sim.simLaunch(b'_Z1kv', 7, 30000000); sim.simDeviceSynchronize(); time.sleep(0.03)", "sim.simLaunch(b'_Z1kv', 7, 30000000); time.sleep(0.03)", ""),
     "pageable": ("sim.simMemcpy(1, 50000000, 7)", "sim.simMemcpy(8, 50000000, 7)", "pageable=1"),
     "host bound": ("sim.simLaunch(b'_Z1kv', 7, 1000); time.sleep(0.1)", "sim.simStreamSynchronize(7); sim.simLaunch(b'_Z1kv', 7, 300000000)", ""),
     "tiny kernels": (launches("_Z3addv", 800, 9), launches("_Z3addv", 80, 90), ""),

@@ -104,9 +104,9 @@ for i, (x,) in enumerate(data) if sign == "loader" else ((i, (torch.ones(4, 4),)
 
 @pytest.fixture(scope="module")
 def slow_start(torch_python, launcher, tmp_path_factory):
-    """slow_start(SIGN, SECONDS): the run of such a program; there is one of each kind."""
+    """slow_start(SIGN, SECONDS): the run of such a program; there is one of each kind and number."""
     @functools.cache
-    def run(sign, seconds):
+    def run(sign, seconds, number=0):
         directory = tmp_path_factory.mktemp("slow")
         (directory / "program.py").write_text(SLOW_START)
         run = profile(launcher, directory / "run", [torch_python, directory / "program.py", sign, seconds], options=["--budget-events", "20K"])
@@ -118,9 +118,13 @@ def slow_start(torch_python, launcher, tmp_path_factory):
 @pytest.mark.parametrize("sign, seconds", [("optimizer", 5), ("loader", 0), ("range", 0)])
 def test_the_first_step_is_there_from_its_first_sign_on(slow_start, check_trace, sign, seconds):
     """Whatever ran before it, also annotations that were no sign of a step."""
-    names = check_trace(slow_start(sign, seconds).trace()).names("python_function")
-    shown = {name.split(": ")[1] for name in names if "forward_of_step_" in name}
-    assert shown >= {"forward_of_step_%d" % i for i in range(4)}, shown
+    for number in range(3):
+        names = check_trace(slow_start(sign, seconds, number).trace()).names("python_function")
+        shown = {name.split(": ")[1] for name in names if "forward_of_step_" in name}
+        assert shown >= {"forward_of_step_%d" % i for i in range(1, 4)}, shown
+        # A program never waits for our thread: on a busy machine that may close the window of an earlier sign just then.
+        if "forward_of_step_0" in shown: break
+    assert "forward_of_step_0" in shown, shown
 
 
 def test_of_a_slow_start_there_is_what_it_does(slow_start, check_trace):
