@@ -62,7 +62,7 @@ class Alignment {
       for (const auto& [machine, rank] : lowest_rank_)
         if (!is_placed[machine] && (!reference || rank < lowest_rank_.at(*reference))) reference = machine;
       if (!reference) return std::move(machines_);
-      is_placed[*reference] = true;
+      set_placed(*reference, is_placed);
       while (place_next(*reference, is_placed))
         ;
     }
@@ -70,6 +70,7 @@ class Alignment {
 
  private:
   using Machines = std::pair<uint32_t, uint32_t>;  // the smaller number first
+  static constexpr size_t kMostNeighbours = 4;     // more that share less are no better
 
   void add(const std::vector<const CommsCalls*>& all, const MatchedCalls& matched) {
     constexpr size_t kMostParts = 2'000'000;
@@ -96,36 +97,63 @@ class Alignment {
         part.first.end = lower + (upper - lower) / 2;
         meeting.push_back({machine, part.first});
       }
-      for (size_t a = 0; a < meeting.size(); ++a)
-        for (size_t b = a + 1; b < meeting.size(); ++b) ++shared_[{meeting[a].machine, meeting[b].machine}];
       meetings_.push_back(std::move(meeting));
+    }
+  }
+
+  // A machine that is placed, and how often one that is not has met it.
+  struct Neighbour {
+    uint32_t machine;
+    size_t shared;
+  };
+
+  static const MachinePart* part_of(const std::vector<MeetingPart>& meeting, uint32_t machine) {
+    const auto found = std::ranges::lower_bound(meeting, machine, {}, &MeetingPart::machine);
+    return found == meeting.end() || found->machine != machine ? nullptr : &found->part;
+  }
+
+  // Whether a machine is better placed beside the first of the two: where it has met more often, else where the clock
+  // is known better.
+  bool is_better(const Neighbour& a, const Neighbour& b) const {
+    return a.shared != b.shared ? a.shared > b.shared : machines_[a.machine].error_ns < machines_[b.machine].error_ns;
+  }
+
+  void set_placed(uint32_t placed, std::vector<bool>& is_placed) {
+    is_placed[placed] = true;
+    std::vector<size_t> shared(machines_.size());
+    for (const auto& meeting : meetings_)
+      if (part_of(meeting, placed) != nullptr)
+        for (const MeetingPart& other : meeting) ++shared[other.machine];
+    for (const auto& [machines, messages] : messages_)
+      if (machines.first == placed || machines.second == placed)
+        shared[machines.first == placed ? machines.second : machines.first] += messages.size();
+    for (uint32_t other = 0; other < shared.size(); ++other) {
+      if (is_placed[other] || shared[other] == 0) continue;
+      std::vector<Neighbour>& known = neighbours_[other];
+      const Neighbour neighbour{placed, shared[other]};
+      known.insert(std::ranges::find_if(known, [&](const Neighbour& each) { return is_better(neighbour, each); }),
+                   neighbour);
+      if (known.size() > kMostNeighbours) known.pop_back();
     }
   }
 
   // Places the machine that shares most with one that is placed; false: there is none.
   bool place_next(uint32_t reference, std::vector<bool>& is_placed) {
-    std::map<Machines, size_t> candidates = shared_;
-    for (const auto& [machines, messages] : messages_) candidates[machines] += messages.size();
     while (true) {
-      const Machines* most = nullptr;
-      size_t count = 0;
-      int64_t error = INT64_MAX;
-      for (const auto& [machines, shared] : candidates) {
-        const auto [a, b] = machines;
-        if (is_placed[a] == is_placed[b] || shared < count) continue;
-        const Machine& placed = machines_[is_placed[a] ? a : b];
-        if (placed.reference != reference || (shared == count && placed.error_ns >= error)) continue;
-        error = placed.error_ns;
-        most = &machines;
-        count = shared;
+      std::optional<uint32_t> next;
+      for (uint32_t m = 0; m < machines_.size(); ++m) {
+        if (is_placed[m]) continue;
+        std::erase_if(neighbours_[m],
+                      [&](const Neighbour& each) { return machines_[each.machine].reference != reference; });
+        if (!neighbours_[m].empty() && (!next || is_better(neighbours_[m].front(), neighbours_[*next].front())))
+          next = m;
       }
-      if (most == nullptr) return false;
-      const auto [a, b] = *most;
-      if (place(is_placed[a] ? a : b, is_placed[a] ? b : a)) {
-        is_placed[is_placed[a] ? b : a] = true;
-        return true;
-      }
-      candidates.erase(*most);
+      if (!next) return false;
+      const uint32_t beside = neighbours_[*next].front().machine;
+      neighbours_[*next].erase(neighbours_[*next].begin());
+      if (!place(beside, *next)) continue;
+      set_placed(*next, is_placed);
+      return true;
     }
   }
 
@@ -133,9 +161,8 @@ class Alignment {
   bool place(uint32_t here, uint32_t there) {
     std::vector<Meeting> meetings;
     for (const auto& meeting : meetings_) {
-      const auto a = std::ranges::find(meeting, here, &MeetingPart::machine);
-      const auto b = std::ranges::find(meeting, there, &MeetingPart::machine);
-      if (a != meeting.end() && b != meeting.end()) meetings.push_back({a->part, b->part});
+      const MachinePart *a = part_of(meeting, here), *b = part_of(meeting, there);
+      if (a != nullptr && b != nullptr) meetings.push_back({*a, *b});
     }
     std::vector<Message> messages;
     if (const auto sent = messages_.find(std::minmax(here, there)); sent != messages_.end())
@@ -164,8 +191,8 @@ class Alignment {
   std::vector<Machine> machines_;
   std::map<uint32_t, int64_t> lowest_rank_;  // by machine
   size_t rows_ = 0;
-  std::vector<std::vector<MeetingPart>> meetings_;
-  std::map<Machines, size_t> shared_;
+  std::vector<std::vector<MeetingPart>> meetings_;                    // each in the order of its machines
+  std::vector<std::vector<Neighbour>> neighbours_{machines_.size()};  // by machine that is not placed, the best first
   std::map<Machines, std::vector<Message>> messages_;
 };
 
