@@ -105,6 +105,25 @@ TEST_CASE("machines are put to the clock of the lowest rank's, whoever wrote its
   }
 }
 
+// Their work grows with the number of hosts and with what they did together, not with all pairs of hosts.
+TEST_CASE("hundreds of machines are put to one clock") {
+  std::vector<Host> hosts;
+  std::mt19937 random(5);
+  for (size_t i = 0; i < 300; ++i)
+    hosts.push_back({"host" + std::to_string(i), static_cast<int64_t>(random() % 20'000'000) - 10'000'000,
+                     (static_cast<double>(random() % 80) - 40) * 1e-6});
+  const Job job(hosts);
+  const Trace trace = load_aligned(job.files);
+  REQUIRE(trace.machines.size() == hosts.size());
+  for (size_t rank = 1; rank < hosts.size(); ++rank) {
+    const Process& p = rank_of(trace, rank);
+    const int64_t off = std::abs(begin_of_steps(p) - begin_of_steps(rank_of(trace, 0)));
+    CAPTURE(rank);
+    CHECK(off <= 100'000);
+    CHECK(off <= p.clock_error_ns);
+  }
+}
+
 TEST_CASE("of a balanced job on two hosts nobody is called slow; of one with a late rank that one") {
   const auto says = [](size_t late) {
     const Job job({{"a"}, {"a"}, {"b", 5'000'000, 20e-6}, {"b", 5'000'000, 20e-6}}, late);
