@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <string_view>
 
 #include "formats/io/error.h"
 #include "formats/io/open_file.h"
@@ -51,8 +52,13 @@ bool ByteStream::fill() {
   const int n = gzread(file_.get(), buffer_.data(), static_cast<unsigned>(buffer_.size()));
   int code = Z_OK;
   const char* message = gzerror(file_.get(), &code);
-  if (n < 0 || code == Z_BUF_ERROR) {
-    fail(code == Z_ERRNO ? std::strerror(errno) : code == Z_BUF_ERROR ? "the compressed file is cut off" : message);
+  // Of a file that is cut off there is first what can be had.
+  if (n < 0 || (n == 0 && code == Z_BUF_ERROR)) {
+    const std::string_view text = message == nullptr ? "" : message;
+    const size_t behind = text.starts_with("<fd:") ? text.find(": ") : text.npos;  // zlib knows no name
+    fail(code == Z_ERRNO       ? std::strerror(errno)
+         : code == Z_BUF_ERROR ? "the compressed file is cut off"
+                               : std::string(behind == text.npos ? text : text.substr(behind + 2)));
   }
   at_ = 0;
   size_ = static_cast<size_t>(n);

@@ -28,8 +28,8 @@ using namespace std::string_view_literals;
 
 constexpr size_t kTarBlock = 512;
 constexpr size_t kMostOfNames = size_t{1} << 20;  // bytes of a long name or of a pax header; real ones have hundreds
-constexpr size_t kMostParts = 256;                // of a name
-constexpr size_t kMostFiles = 100'000;            // a run has a few for each process
+constexpr size_t kMostParts = 64;                 // of a name
+constexpr size_t kMostFiles = 100'000;            // with directories; a run has a few for each process
 constexpr size_t kMostBehind = size_t{16} << 20;  // bytes that may follow the archive's end; tar fills up to 10 KiB
 
 // Where its fields lie.
@@ -38,6 +38,8 @@ struct TarField {
 };
 constexpr TarField kTarName{0, 100}, kTarSize{124, 12}, kTarSum{148, 8}, kTarMagic{257, 6}, kTarPrefix{345, 155};
 constexpr size_t kTarKind = 156;
+// Of GNU's sparse files: whether another block with pieces follows the head, or such a block.
+constexpr size_t kSparseGoesOn = 482, kPiecesGoOn = 504;
 
 // Up to the first NUL.
 std::string_view text_at(std::string_view head, TarField field) {
@@ -64,9 +66,10 @@ std::optional<uint64_t> number_at(std::string_view head, TarField field) {
   return number;
 }
 
-// Whether it is the head of an entry: it has the magic number and the sum of its own bytes.
+// Whether it is the head of an entry: it has the magic number, as all have but tar's label, and the sum of its own bytes.
 bool is_tar_head(std::string_view head) {
-  if (head.size() < kTarBlock || !head.substr(kTarMagic.at).starts_with("ustar")) return false;
+  if (head.size() < kTarBlock) return false;
+  if (!head.substr(kTarMagic.at).starts_with("ustar") && head[kTarKind] != 'V') return false;
   uint64_t sum = 0;
   for (size_t i = 0; i < kTarBlock; ++i)
     sum += i - kTarSum.at < kTarSum.size ? ' ' : static_cast<unsigned char>(head[i]);
@@ -79,7 +82,6 @@ bool is_zero(std::string_view data) {
 
 // The parts of a name; none: the name leads out of the archive, or is no name.
 std::optional<std::vector<std::string>> parts_of(std::string_view name) {
-  constexpr size_t kLongestPart = 255;
   std::vector<std::string> parts;
   if (name.starts_with('/') || name.find('\0') != name.npos) return std::nullopt;
   while (!name.empty()) {
@@ -87,10 +89,16 @@ std::optional<std::vector<std::string>> parts_of(std::string_view name) {
     const std::string_view part = name.substr(0, end);
     name.remove_prefix(std::min(end + 1, name.size()));
     if (part.empty() || part == ".") continue;
-    if (part == ".." || part.size() > kLongestPart || parts.size() == kMostParts) return std::nullopt;
+    if (part == "..") return std::nullopt;
     parts.emplace_back(part);
   }
   return parts;
+}
+
+bool is_too_long(const std::vector<std::string>& parts) {
+  constexpr size_t kLongestPart = 255;
+  return parts.size() > kMostParts ||
+         std::ranges::any_of(parts, [](const std::string& part) { return part.size() > kLongestPart; });
 }
 
 bool is_wanted(const std::vector<std::string>& parts) {
@@ -222,12 +230,13 @@ class Unpacker {
     if (head.empty() || is_zero(head)) {
       for (size_t behind = 0; behind < kMostBehind && !take(kTarBlock).empty();)
         behind += kTarBlock;  // gzip's sum, too
+      if (head.empty()) throw ArchiveDamage{archive_.string() + ": has no end, as if it were cut off"};
       return false;
     }
     if (head.size() < kTarBlock) throw ArchiveDamage{archive_.string() + ": is cut off"};
-    std::optional<uint64_t> size = number_at(head, kTarSize);
-    if (!is_tar_head(head) || !size) throw ArchiveDamage{archive_.string() + ": is damaged"};
     const char kind = head[kTarKind];
+    std::optional<uint64_t> size = kind == 'V' ? 0 : number_at(head, kTarSize);
+    if (!is_tar_head(head) || !size) throw ArchiveDamage{archive_.string() + ": is damaged"};
     if (kind == 'x' || kind == 'L') {
       const std::string header = text("a header", *size);
       kind == 'x' ? take_pax(header) : void(name_ = header.substr(0, header.find('\0')));
@@ -237,7 +246,10 @@ class Unpacker {
     const bool is_posix = text_at(head, kTarMagic).size() == std::strlen("ustar");  // GNU's has spaces, and no prefix
     if (const std::string_view prefix = text_at(head, kTarPrefix); is_posix && !prefix.empty())
       name = std::string(prefix) + "/" + name;
-    if (kind == 'g' || kind == 'K') {  // nothing that is needed
+    if (kind == 'S' && head[kSparseGoesOn] != 0)
+      for (std::string pieces = take(kTarBlock); pieces.size() == kTarBlock && pieces[kPiecesGoOn] != 0;)
+        pieces = take(kTarBlock);
+    if (kind == 'g' || kind == 'K' || kind == 'V') {  // nothing that is needed
       content(name, *size, [](std::string_view) {});
       return true;
     }
@@ -253,6 +265,7 @@ class Unpacker {
     if (!parts) refuse("has a name that leads out of it, so it is not read: " + shown);
     const bool is_file = kind == '0' || kind == '\0' || kind == '7';
     const bool is_needed = !parts->empty() && is_wanted(*parts);
+    if (is_needed && is_too_long(*parts)) refuse("has a name that is too long: " + shown);
     if (is_needed && kind != '5' && (!is_file || is_sparse_))
       refuse((is_file || kind == 'S' ? "is packed as a sparse file: "
                                      : "has a link or a device in the place of a file: ") +
@@ -266,9 +279,11 @@ class Unpacker {
     if (bytes_ > room_)
       refuse("needs more than the " + formats::bytes_text(room_) + " that are free in " +
              directory_.parent_path().string() + "; TMPDIR=DIRECTORY names another place");
-    if (++files_ > kMostFiles) refuse("has more than " + std::to_string(kMostFiles) + " files: that is no run");
     fs::path path = directory_;
     for (const std::string& part : *parts) path /= part;
+    if (path.parent_path() != last_directory_) files_ += parts->size() - 1;
+    last_directory_ = path.parent_path();
+    if (++files_ > kMostFiles) refuse("has more than " + std::to_string(kMostFiles) + " files: that is no run");
     try {
       fs::create_directories(path.parent_path());
       NewFile file(path);
@@ -290,7 +305,8 @@ class Unpacker {
   formats::ByteStream in_;
   const fs::path directory_;
   uint64_t room_ = UINT64_MAX, bytes_ = 0;
-  size_t files_ = 0;
+  size_t files_ = 0;  // and directories, at most
+  fs::path last_directory_{};
   std::optional<std::string> name_;  // of the next entry, where its head has no room for it
   std::optional<uint64_t> size_;
   bool is_sparse_ = false;

@@ -45,6 +45,7 @@ fs::path trace_in(const fs::path& directory, std::string& several) {
 Input input_of_archive(const fs::path& path) {
   auto unpacked = std::make_unique<TemporaryDirectory>("torchprof-unpacked-");
   show_as(unpacked->path().string() + "/", path.string() + ":");
+  show_as(unpacked->path().string(), path.string());
   std::string damage;
   const fs::path run = unpack(path, unpacked->path(), damage);
   if (!damage.empty()) complain(damage + "; what comes before is read");
@@ -129,6 +130,18 @@ const fs::path& one_trace(const Input& input) {
 
 void demand_no_archive(const Input& input, const fs::path& path, const std::string& instead) {
   if (input.unpacked) throw Error(path.string() + ": is the archive of a run: " + instead);
+}
+
+void demand_not_input(const Input& input, const fs::path& path, const fs::path& output) {
+  std::error_code error;
+  if (!fs::exists(output, error)) return;
+  const auto is_output = [&](const fs::path& file) {
+    std::error_code ignored;
+    return fs::equivalent(file, output, ignored);
+  };
+  if (is_output(path) || is_output(input.trace) || std::ranges::any_of(input.spools, is_output) ||
+      (input.run && is_output(input.run->path() / "run.json")))
+    throw Error(output.string() + ": is what is read, and would be replaced; choose another name");
 }
 
 void demand_trace(const Input& input, const fs::path& path) {

@@ -48,6 +48,9 @@ const std::filesystem::path& one_trace(const Input& input);
 // Throws Error if the input has no spools, is not a run, and its file does not begin like a trace.
 void demand_trace(const Input& input, const std::filesystem::path& path);
 
+// Throws Error if a file that is to be written, which the user named, is one that is read. `path`: of the input.
+void demand_not_input(const Input& input, const std::filesystem::path& path, const std::filesystem::path& output);
+
 // Throws Error if the input is an archive: who wants a run that goes on, or writes into it, can do nothing with that.
 // `instead`: what to do.
 void demand_no_archive(const Input& input, const std::filesystem::path& path, const std::string& instead);

@@ -122,8 +122,8 @@ std::vector<std::string> own_files(const nlohmann::ordered_json& info) {
   return names;
 }
 
-bool has_page(int directory) {
-  return text_in(directory, formats::kPageOfRun, formats::kPageHead).find(formats::kPageMark) != std::string::npos;
+bool is_page(int directory, const std::string& name) {
+  return text_in(directory, name, formats::kPageHead).find(formats::kPageMark) != std::string::npos;
 }
 
 bool move_to(int from, const std::string& name, int to) noexcept {

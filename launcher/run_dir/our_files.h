@@ -44,8 +44,8 @@ bool is_door(int directory, const std::string& name);
 bool is_output_name(const std::string& name);
 // The outputs that a run.json names in "files".
 std::vector<std::string> own_files(const nlohmann::ordered_json& info);
-// Whether a page of ours (formats/report/page.h) lies in a run directory. No run.json names it.
-bool has_page(int directory);
+// Whether it is a page of ours (formats/report/page.h), which no run.json names.
+bool is_page(int directory, const std::string& name);
 // Moves a file or a directory to another directory of the same file system, where the name is free. False: errno says
 // why not.
 bool move_to(int from, const std::string& name, int to) noexcept;

@@ -171,7 +171,7 @@ void remove_temporaries_in(int run) noexcept {
 // What its run.json names, and the page of the run, which is written later and by others.
 std::vector<std::string> own_files_in(int run, const Json& info) {
   std::vector<std::string> names = own_files(info);
-  if (has_page(run)) names.emplace_back(formats::kPageOfRun);
+  if (is_page(run, formats::kPageOfRun)) names.emplace_back(formats::kPageOfRun);
   return names;
 }
 
@@ -242,6 +242,11 @@ void RunDir::lock() const {
 }
 
 // For a directory that existed before. Changes nothing, unless a launcher was killed before it could put things right.
+bool RunDir::is_copy() const {
+  const Descriptor directory = open_directory(AT_FDCWD, path_);
+  return !is_of(read_info(), directory.get());
+}
+
 void RunDir::find_earlier_run() {
   const int fd = fd_.get();
   recover();

@@ -46,6 +46,7 @@ class RunDir {
   std::filesystem::path earlier() const;     // where the run before it lies until it is over
   std::filesystem::path last_good() const;   // where that lies afterwards, if this one failed
   bool is_live() const { return is_live_; }  // a launcher holds its lock
+  bool is_copy() const;                      // it was not recorded in this directory
   // Of its run.json, which then is not read and must not be written (run_json.h); empty: it is of no newer version.
   const std::string& newer_version() const { return newer_version_; }
 

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <string>
 
@@ -14,10 +16,40 @@
 
 namespace torchprof::launcher {
 
+namespace {
+
+constexpr std::array kEnds{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+// While it lives what ends the process waits: between making a directory and having the child that removes it.
+class NoEnd {
+ public:
+  NoEnd() {
+    sigset_t ends;
+    sigemptyset(&ends);
+    for (const int signal : kEnds) sigaddset(&ends, signal);
+    sigprocmask(SIG_BLOCK, &ends, &before_);
+  }
+  ~NoEnd() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  NoEnd(const NoEnd&) = delete;
+  NoEnd& operator=(const NoEnd&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+}  // namespace
+
 TemporaryDirectory::TemporaryDirectory(const char* begin) {
   std::error_code error;
-  std::string pattern = std::filesystem::temp_directory_path(error) / (std::string(begin) + "XXXXXX");
-  if (error || !mkdtemp(pattern.data())) throw Error(pattern + ": " + (error ? error.message() : std::strerror(errno)));
+  const std::filesystem::path place = std::filesystem::temp_directory_path(error);
+  if (error) {
+    const char* named = std::getenv("TMPDIR");
+    throw Error("there is no directory for temporary files: TMPDIR is " +
+                std::string(named == nullptr ? "not set" : named) + ": " + error.message());
+  }
+  std::string pattern = place / (std::string(begin) + "XXXXXX");
+  const NoEnd no_end;
+  if (!mkdtemp(pattern.data())) throw Error(pattern + ": " + std::strerror(errno));
   path_ = pattern;
   start_child();
 }
@@ -28,8 +60,8 @@ void TemporaryDirectory::start_child() {
   child_ = fork();
   if (child_ == 0) {
     close(ends[1]);
-    setsid();  // a terminal's Ctrl-C is not for the child
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) std::signal(signal, SIG_IGN);
+    setsid();  // a terminal's Ctrl-C is not for the child, which keeps kEnds blocked
+    std::signal(SIGPIPE, SIG_IGN);
     char nothing;
     while (read(ends[0], &nothing, 1) < 0 && errno == EINTR) {
     }

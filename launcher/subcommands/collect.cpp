@@ -195,9 +195,16 @@ int collect(const Arguments& arguments) {
   std::string name = fs::canonical(run, error).filename();
   if (name.empty() || name == "/") name = "run";
   constexpr size_t kMostOfName = 90;
-  if (name.size() > kMostOfName) name.resize(kMostOfName);
+  if (name.size() > kMostOfName) {
+    size_t end = kMostOfName;  // not within a character of UTF-8
+    while (end > 1 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
+    name.resize(end);
+  }
   const fs::path output = options.output.empty() ? fs::path(name + ".tar.gz") : options.output;
   const fs::path spools = run / "spool";
+  if (fs::equivalent(output, run / "run.json", error) ||
+      fs::equivalent(fs::absolute(output).parent_path(), spools, error))
+    throw Error(output.string() + ": is a place of the run that is read; choose another with -o");
   const std::string recording = fs::is_directory(spools, error) ? recording_now(formats::find_spools(spools)) : "";
   const Packed packed = write_tar(run, name, output);
   say(std::to_string(packed.processes) + (packed.processes == 1 ? " process, " : " processes, ") +

@@ -247,6 +247,7 @@ int complete_run(const Input& input, const ExportOptions& options) {
 }  // namespace
 
 int export_files(const Input& input, const ExportOptions& options) {
+  for (const fs::path& output : options.outputs) demand_not_input(input, options.input, output);
   const BackgroundProgress progress([&options] { return bytes_of(options.outputs); });
   EachFormat each;
   formats::Trace trace;

@@ -1,4 +1,5 @@
 // torchprof report: prints tables.
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -14,6 +15,7 @@
 #include "formats/report/page.h"
 #include "formats/report/summary.h"
 #include "launcher/run_dir/input.h"
+#include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/run_info.h"
 #include "launcher/subcommands/alive_runs.h"
 #include "launcher/subcommands/subcommands.h"
@@ -41,11 +43,18 @@ void write_page(const ReportOptions& options, const Input& input, formats::Outpu
   out.commit();
 }
 
-// Of a run in its directory, as that of torchprof.profile() in Python; of a file beside us, as that may be anywhere.
-std::filesystem::path page_of(const ReportOptions& options, const Input& input) {
-  if (!options.html.empty()) return options.html;
-  if (input.run) return input.run->path() / formats::kPageOfRun;
-  return options.input.filename().string() + ".html";
+// Where nobody has named it: of a run in its directory, as that of torchprof.profile() in Python; of anything else, as a
+// copy or an archive, beside us. Throws Error if something is there that is no page of ours.
+std::filesystem::path unnamed_page(const ReportOptions& options, const Input& input) {
+  std::error_code error;
+  const std::filesystem::path path =
+      input.run && !input.unpacked && !input.run->is_copy()
+          ? input.run->path() / formats::kPageOfRun
+          : std::filesystem::path(std::filesystem::canonical(options.input, error).filename().string() + ".html");
+  if (std::filesystem::exists(std::filesystem::symlink_status(path, error)) &&
+      !is_page(open_directory(AT_FDCWD, path.has_parent_path() ? path.parent_path() : ".").get(), path.filename()))
+    throw Error(path.string() + ": is there, and no page of torchprof; --html FILE names another place");
+  return path;
 }
 
 void show_in_browser(const std::string& address) {
@@ -64,7 +73,11 @@ int serve_page(const ReportOptions& options, const Input& input) {
   }
   sigset_t ends;
   sigemptyset(&ends);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction now {};
+    // nohup and a shell's background: what is ignored stays so, but would be read where it is blocked.
+    if (sigaction(signal, nullptr, &now) != 0 || now.sa_handler != SIG_IGN) sigaddset(&ends, signal);
+  }
   sigprocmask(SIG_BLOCK, &ends, nullptr);
   const int stop = signalfd(-1, &ends, SFD_CLOEXEC | SFD_NONBLOCK);
   if (stop < 0) throw Error(std::string("signalfd: ") + std::strerror(errno));
@@ -78,9 +91,10 @@ int serve_page(const ReportOptions& options, const Input& input) {
 }
 
 int make_page(const ReportOptions& options, const Input& input) {
+  if (!options.html.empty()) demand_not_input(input, options.input, options.html);
   if (options.is_served) return serve_page(options, input);
-  const std::filesystem::path file = page_of(options, input);
-  formats::Output out(file);
+  const std::filesystem::path file = options.html.empty() ? unnamed_page(options, input) : options.html;
+  formats::Output out(file, options.html.empty() ? formats::Existing::kOwn : formats::Existing::kReplaced);
   write_page(options, input, out);
   say(file.string() + ": written");
   if (options.is_open) show_in_browser(file_address(std::filesystem::absolute(file).lexically_normal().string()));

@@ -31,14 +31,16 @@ bool start_apart(std::vector<std::string> command) {
   const pid_t between = fork();
   if (between == 0) {
     setsid();
-    if (fork() != 0) _exit(0);
+    const pid_t inner = fork();
+    const char failed = 1;
+    if (inner < 0) (void)!write(ends[1], &failed, 1);
+    if (inner != 0) _exit(0);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
     const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nothing, fd);
     execvp(arguments[0], arguments.data());
-    const char failed = 1;
     (void)!write(ends[1], &failed, 1);
     _exit(127);
   }
@@ -52,20 +54,32 @@ bool start_apart(std::vector<std::string> command) {
   return n == 0;  // the end was closed by exec
 }
 
-// A command in words, as Python's webbrowser takes $BROWSER: without a shell.
+// A command in words, as Python's webbrowser takes $BROWSER: without a shell, but with its quotes. "%s" is the address,
+// and an & at the end says what is so anyway.
 std::vector<std::string> words_of(std::string_view text, const std::string& address) {
+  while (text.ends_with(' ')) text.remove_suffix(1);
+  if (text.ends_with('&')) text.remove_suffix(1);
   std::vector<std::string> words;
-  bool has_address = false;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find(' '), text.size());
-    std::string word(text.substr(0, end));
-    text.remove_prefix(std::min(text.size(), end + 1));
-    if (word.empty()) continue;
-    if (const size_t at = word.find("%s"); at != std::string::npos) {
-      word.replace(at, 2, address);
-      has_address = true;
+  bool is_in_word = false, has_address = false;
+  char quote = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (quote == 0 && c == ' ') {
+      is_in_word = false;
+      continue;
     }
-    words.push_back(std::move(word));
+    if (!is_in_word) words.emplace_back();
+    is_in_word = true;
+    if (c == quote)
+      quote = 0;
+    else if (quote == 0 && (c == '"' || c == '\''))
+      quote = c;
+    else if (c == '\\' && quote != '\'' && i + 1 < text.size())
+      words.back() += text[++i];
+    else if (text.substr(i).starts_with("%s"))
+      words.back() += address, has_address = true, ++i;
+    else
+      words.back() += c;
   }
   if (!words.empty() && !has_address) words.push_back(address);
   return words;

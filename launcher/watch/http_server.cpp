@@ -136,26 +136,46 @@ std::vector<pollfd> HttpServer::fds() const {
   std::vector<pollfd> out;
   for (const Connection& connection : connections_)
     out.push_back({connection.fd, static_cast<int16_t>(connection.answer.empty() ? POLLIN : POLLOUT), 0});
-  if (connections_.size() < kMostConnections) out.push_back({listener_, POLLIN, 0});
+  const bool has_room = connections_.size() < kMostConnections ||
+                        std::ranges::any_of(connections_, [](const Connection& c) { return c.answer.empty(); });
+  if (has_room && steady_clock::now() >= rests_until_) out.push_back({listener_, POLLIN, 0});
   return out;
 }
 
 steady_clock::time_point HttpServer::deadline() const {
   auto first = steady_clock::time_point::max();
+  if (steady_clock::now() < rests_until_) first = rests_until_;
   for (const Connection& connection : connections_) first = std::min(first, connection.until);
   return first;
 }
 
-void HttpServer::accept_all() {
-  while (connections_.size() < kMostConnections) {
+std::list<HttpServer::Connection>::iterator HttpServer::first_without_request() {
+  return std::ranges::find_if(connections_, [](const Connection& connection) { return connection.answer.empty(); });
+}
+
+// Not so many at once that one of them could take the place of another.
+void HttpServer::accept_some() {
+  constexpr std::chrono::milliseconds kRest{100};
+  for (size_t i = 0; i < kMostConnections; ++i) {
+    const bool is_full = connections_.size() == kMostConnections;
+    if (is_full && first_without_request() == connections_.end()) return;
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0) return;
+    if (fd < 0) {
+      if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
+        rests_until_ = steady_clock::now() + kRest;
+      return;
+    }
+    if (is_full) {
+      const auto oldest = first_without_request();
+      close(oldest->fd);
+      connections_.erase(oldest);
+    }
     connections_.push_back({fd, steady_clock::now() + kPatience});
   }
 }
 
 void HttpServer::serve(const Handler& handler) {
-  accept_all();
+  accept_some();
   connections_.remove_if([&](Connection& connection) {
     if (steady_clock::now() < connection.until && go_on(connection, handler)) return false;
     close(connection.fd);

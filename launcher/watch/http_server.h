@@ -1,8 +1,9 @@
 // Answers requests over HTTP, each with what a handler makes of its head.
 //
 // No more of HTTP than that (RFC 9112): one request a connection, whose head may have kMostHead bytes; what follows it
-// is not read. At most kMostConnections at a time, the next ones wait to be accepted; each is closed after kPatience,
-// or with wait_for_readers() after kPatience in which nobody has read anything.
+// is not read. At most kMostConnections at a time: the next one takes the place of that which has waited longest for a
+// request, and waits to be accepted where all have theirs. Each is closed after kPatience, or with wait_for_readers()
+// after kPatience in which nobody has read anything.
 // Nothing that comes in is ever shown or run.
 //
 // One thread, which calls serve() after poll() of fds(). The constructor throws Error, else nothing but for memory.
@@ -48,7 +49,7 @@ class HttpServer {
 
   const std::string& url() const { return url_; }  // "http://127.0.0.1:9401"
   std::vector<pollfd> fds() const;
-  // When the next connection is to be closed; the far future: there is none.
+  // When serve() has something to do in any case; the far future: never.
   std::chrono::steady_clock::time_point deadline() const;
   // Makes the answer to a request's head.
   using Handler = std::function<std::string(std::string_view head)>;
@@ -65,9 +66,11 @@ class HttpServer {
     size_t sent = 0;
   };
   bool go_on(Connection& connection, const Handler& handler) const;
-  void accept_all();
+  std::list<Connection>::iterator first_without_request();  // end(): there is none
+  void accept_some();
 
   bool waits_for_readers_ = false;
+  std::chrono::steady_clock::time_point rests_until_{};  // nothing can be accepted: there are no descriptors
   int listener_ = -1;
   std::string url_;
   std::list<Connection> connections_;

@@ -3,7 +3,8 @@
 // It listens on 127.0.0.1 alone, on a port that is free. The address has a token of 128 random bits, so that neither
 // other users of the machine nor pages of the web can read the page. A request is answered if it is GET or HEAD, names
 // this machine as its host (a page of the web that makes its own name an address of this machine does not), and has the
-// token, which is compared in constant time.
+// token, which is compared in constant time. Whoever sees the address may read the page: a browser that is started with
+// it has it among its arguments, which other users see where /proc is not mounted with hidepid.
 #pragma once
 
 #include <functional>

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import tarfile
@@ -282,3 +283,65 @@ def test_who_interrupts_it_leaves_nothing(sign, recorded, launcher, temporary, t
     process.send_signal(sign)
     assert process.wait(PATIENCE) == -sign
     os.close(keep)
+
+
+def test_an_archive_of_a_few_kib_that_lacks_its_end_is_read(recorded, reader, launcher, tmp_path):
+    """zlib says that it is cut off together with the last of what it has. A tar without an end is perhaps cut off between two files."""
+    archive = tmp_path / "pod7.tar.gz"
+    of_collect(recorded, archive, launcher)
+    whole = archive.read_bytes()
+    without_end = gzip.decompress(whole).rstrip(b"\0")
+    for data in whole[:-1], whole[:-5], without_end + bytes(-len(without_end) % 512):
+        archive.write_bytes(data)
+        done = reader("report", archive, "-t", "python", "--filter", "kept")
+        assert done.returncode == 0 and "kept" in done.stdout and "cut off" in done.stderr and "what comes before is read" in done.stderr, done.stderr
+
+
+def test_what_is_not_of_the_run_does_not_matter(recorded, reader, tmp_path):
+    """A sparse file of many pieces, as a core is, names that no file system has, and tar's label."""
+    here = tmp_path / "here"
+    shutil.copytree(recorded, here / "run")
+    with open(here / "core", "wb") as core:
+        for piece in range(12):
+            core.seek(piece << 20)
+            core.write(b"x" * 4096)
+    for options in ["-S"], ["-V", "of pod 7"], ["-S", "--format=posix"]:
+        subprocess.run(["tar", *options, "-czf", tmp_path / "pod7.tar.gz", "-C", here, "core", "run"], check=True)
+        if options == ["-S"]:
+            assert gzip.decompress((tmp_path / "pod7.tar.gz").read_bytes())[156:157] == b"S"
+        done = reader("report", tmp_path / "pod7.tar.gz", "-t", "python", "--filter", "kept")
+        assert (done.returncode, done.stderr) == (0, "") and "kept" in done.stdout, (options, done.stderr)
+    with tarfile.open(tmp_path / "long.tar.gz", "w:gz") as tar:
+        tar.addfile(*entry("of/somebody/" + "x" * 300))
+        tar.addfile(*entry("d/" * 300 + "else"))
+        tar.add(recorded, "of/run")
+    done = reader("report", tmp_path / "long.tar.gz")
+    assert "leads out" not in done.stderr and done.returncode in (0, 125), done.stderr
+
+
+def test_directories_count_as_files(reader, tmp_path):
+    packed(tmp_path / "deep.tar", *(entry("run/%d/%sa.spool" % (i, "d/" * 50)) for i in range(2500)), mode="w")
+    done = reader("report", tmp_path / "deep.tar")
+    assert done.returncode == 125 and "has more than 100000 files: that is no run" in done.stderr, done.stderr
+
+
+def test_a_place_for_temporary_files_that_is_not_there_is_named(recorded, launcher, tmp_path):
+    of_collect(recorded, tmp_path / "pod7.tar.gz", launcher)
+    done = subprocess.run([launcher, "report", tmp_path / "pod7.tar.gz"], capture_output=True, text=True, env=clean_environment({"TMPDIR": "/nowhere"}))
+    assert done.returncode == 125 and done.stderr == "torchprof: there is no directory for temporary files: TMPDIR is /nowhere: No such file or directory\n"
+
+
+def test_who_interrupts_it_at_its_begin_leaves_nothing(recorded, launcher, temporary, tmp_path):
+    """`temporary` looks after it. A Ctrl-C goes to all processes of the terminal, at any time."""
+    archive = tmp_path / "pod7.tar.gz"
+    of_collect(recorded, archive, launcher)
+    for number in range(60):
+        process = subprocess.Popen([launcher, "report", archive], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+                                   env=clean_environment({"TMPDIR": str(temporary)}))
+        while not list(temporary.iterdir()) and process.poll() is None: pass
+        time.sleep(number % 6 / 2000)
+        try:
+            os.killpg(process.pid, signal.SIGINT)
+        except ProcessLookupError:
+            pass
+        process.wait(PATIENCE)

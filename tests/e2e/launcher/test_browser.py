@@ -1,12 +1,15 @@
 """`report --open`, `report --serve` and `run --open`: a page in a browser, its address where there is none, and a server for this machine alone."""
 import http.client
+import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.parse
 
 import pytest
@@ -81,6 +84,64 @@ def test_a_run_opens_its_page_at_its_end_and_ends_as_the_command(launcher, brows
     assert "raise SystemExit" not in (tmp_path / "run" / "report.html").read_text()
 
 
+@pytest.mark.parametrize("browsers, expected", [
+    ("PROGRAM %s &", ["ADDRESS"]), ("PROGRAM --new-window '--url=%s/%s' \"a b\" c\\ d", ["--new-window", "--url=ADDRESS/ADDRESS", "a b", "c d"])])
+def test_a_browser_may_have_quotes_and_run_behind_the_shell(run, torchprof, browser, tmp_path, browsers, expected):
+    """As for webbrowser of Python."""
+    program, said = browser
+    reader = subprocess.Popen(["cat", said], stdout=subprocess.PIPE, text=True)
+    done = torchprof("report", run, "--open", "--html", tmp_path / "page.html", env={"BROWSER": browsers.replace("PROGRAM", str(program))})
+    assert done.returncode == 0, done.stderr
+    assert reader.communicate(timeout=PATIENCE)[0].split("\n")[:-1] == [word.replace("ADDRESS", (tmp_path / "page.html").as_uri()) for word in expected]
+
+
+def files_of(directory):
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_a_page_that_nobody_named_replaces_only_a_page(run, torchprof, tmp_path):
+    """Beside us, where the run is no run of its directory: a copy, an archive, a spool, a directory of spools."""
+    spool, = (run / "spool").glob("*.spool")
+    shutil.copytree(run, tmp_path / "copy", ignore=shutil.ignore_patterns("report.html"))
+    (tmp_path / "spools").mkdir()
+    shutil.copy(spool, tmp_path / "spools")
+    shutil.copy(spool, tmp_path / "a.spool")
+    subprocess.run(["tar", "czf", tmp_path / "run.tar.gz", "-C", run.parent, "run"], check=True)
+    before = files_of(tmp_path)
+    for name in "copy", "copy/", "run.tar.gz", "spools", "spools/", "a.spool":
+        done = torchprof("report", tmp_path / name if not name.endswith("/") else "%s/" % (tmp_path / name), "--open", env=NO_BROWSER, cwd=tmp_path)
+        page = tmp_path / (name.strip("/") + ".html")
+        assert done.returncode == 0 and page.as_uri() in done.stderr, done.stderr
+        assert "shown_on_the_page" in page.read_text()
+        assert {path: data for path, data in files_of(tmp_path).items() if path.suffix != ".html"} == before
+        page.write_text("notes of somebody")
+        done = torchprof("report", tmp_path / name, "--open", env=NO_BROWSER, cwd=tmp_path)
+        assert done.returncode == 125 and "no page of torchprof" in done.stderr and page.read_text() == "notes of somebody"
+        page.unlink()
+        os.mkfifo(page)  # nobody reads it, and nobody waits for that
+        assert torchprof("report", tmp_path / name, "--open", env=NO_BROWSER, cwd=tmp_path).returncode == 125
+        page.unlink()
+
+
+def test_what_is_read_is_never_written_over(run, torchprof, tmp_path):
+    spool, = (run / "spool").glob("*.spool")
+    shutil.copytree(run, tmp_path / "run")
+    shutil.copy(spool, tmp_path / "a.spool")
+    assert torchprof("export", run, "-f", "kineto", "-o", tmp_path / "a.json.gz").returncode == 0
+    assert torchprof("collect", run, "-o", tmp_path / "a.tar.gz").returncode == 0
+    (tmp_path / "link").symlink_to("a.spool")
+    before = files_of(tmp_path)
+    for name in "a.spool", "a.json.gz", "a.tar.gz", "link":
+        for command in (["report", name, "--html", name], ["report", name, "--serve", "--html", name], ["export", name, "-f", "kineto", "-o", name],
+                        ["diff", name, run, "--html", name], ["diff", run, name, "--junit", name]):
+            done = torchprof(*command, cwd=tmp_path)
+            assert done.returncode != 0 and "is what is read" in done.stderr, (command, done.stderr)
+    for output in ("run/run.json", "run/spool/new.tar.gz", "run/spool/" + spool.name):
+        assert torchprof("collect", "run", "-o", output, cwd=tmp_path).returncode == 125
+    assert torchprof("report", "run", "--html", "run/spool/" + spool.name, cwd=tmp_path).returncode == 125
+    assert files_of(tmp_path) == before
+
+
 @pytest.fixture
 def served(run, launcher):
     """A server of the page, and the address that it has said."""
@@ -136,3 +197,28 @@ def test_each_address_is_new_and_other_machines_cannot_reach_it(run, launcher, s
     assert token not in other.stderr.readline()
     other.terminate()
     assert other.wait(timeout=PATIENCE) == 0
+
+
+def test_who_connects_and_says_nothing_keeps_nobody_away(served):
+    """Browsers do so, too, before they need it."""
+    _, _, port, token = served
+    silent = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
+    for _ in range(20):
+        began = time.monotonic()
+        assert ask(port, "/%s/" % token)[0] == 200
+        assert time.monotonic() - began < 5  # half of what a connection may be silent
+        silent.append(socket.create_connection(("127.0.0.1", port)))
+    for each in silent: each.close()
+
+
+@pytest.mark.parametrize("ignored, ends", [(signal.SIGHUP, signal.SIGTERM), (signal.SIGINT, signal.SIGTERM)])
+def test_a_signal_that_is_ignored_does_not_end_it(run, launcher, ignored, ends):
+    """Under nohup, and in the background of a script."""
+    server = subprocess.Popen(["sh", "-c", "trap '' %d; exec \"$@\"" % ignored, "sh", launcher, "report", run, "--serve"], stderr=subprocess.PIPE, text=True,
+                              env=clean_environment(NO_BROWSER))
+    port, token = re.search(r"127\.0\.0\.1:(\d+)/([0-9a-f]{32})/", server.stderr.readline()).groups()
+    server.send_signal(ignored)
+    for _ in range(3):
+        assert ask(int(port), "/%s/" % token)[0] == 200
+    server.send_signal(ends)
+    assert server.wait(timeout=PATIENCE) == 0
