@@ -145,6 +145,7 @@ void StepTracker::thread_ended(uint32_t thread, int64_t t) {
 std::span<const StepTracker::Mark> StepTracker::ended(uint32_t thread, const ThreadStack& stack, int32_t i,
                                                       const Span& span, int64_t end, bool finished) {
   if (is_idle()) return {};
+  if (border_ && span.preexisting && !span.is_apart) border_of_[thread] = end;
   if (is_waiting(thread) && !span.is_apart) pending_->removed(i, end);
   if (prospect_ && prospect_->next.thread == thread && !span.is_apart) prospect_->next.removed(i, end);
   // What was on the stack when capture began belongs to an earlier step.
@@ -167,6 +168,12 @@ StepTracker::Prospect StepTracker::prospect(uint32_t thread, const ThreadStack& 
   next.depth = depth;
   next.ended_by = requester;
   next.thread = thread;
+  if (!pending_ && border_) {
+    const auto moved = border_of_.find(thread);
+    next.begin = std::min(moved != border_of_.end() ? std::max(moved->second, *border_) : *border_, end);
+    while (next.home < depth && stack.nth_on_row(next.home).preexisting) ++next.home;
+    return made;
+  }
   if (!pending_) {
     const auto work = first_work_.find(thread);
     next.begin = work != first_work_.end() ? work->second : depth > 0 ? stack.nth_on_row(0).begin : end;
@@ -286,6 +293,9 @@ void StepTracker::restart(uint64_t step, int64_t begin) {
   pending_.reset();
   prospect_.reset();
   first_work_.clear();
+  border_of_.clear();
+  border_.reset();
+  if (step != 0) border_ = std::clamp(begin, process_.selection.begin, process_.selection.end);
   while (next_ < process_.steps.size() && process_.steps[next_].end.value <= begin) ++next_;
 }
 

@@ -11,9 +11,10 @@
 // border between two steps is moved to the end of the statement of the innermost call that holds both: if a loop calls
 // train_step(), the border is the return of train_step(), not that of the optimizer. The first step begins with the
 // statement that first calls a module, loads data or runs an operator that autograd sees, so that code before the loop
-// is not part of it. Where a call ends that held only some of the steps (an epoch), the gap up to the next step belongs
-// to no step. As with torch.profiler the last mark is the rest after the last step, up to the end of the call that held
-// that step: readers such as HTA discard everything from its begin on.
+// is not part of it. A window that opens behind a step does so at its end, and that is the border of the next one too.
+// Where a call ends that held only some of the steps (an epoch), the gap up to the next step belongs to no step. As
+// with torch.profiler the last mark is the rest after the last step, up to the end of the call that held that step:
+// readers such as HTA discard everything from its begin on.
 //
 // Which steps there are, and their numbers, the recorder says where it took their times (StepEnd): a step ends with the
 // last requester's step that ends around that time or before it. Otherwise they are counted here, by the same rule
@@ -130,6 +131,9 @@ class StepTracker {
   std::vector<Mark> marks_;
   std::vector<Role> roles_;                           // of operators, by name id
   std::unordered_map<uint32_t, int64_t> first_work_;  // by thread
+  // Of a window that has opened behind a step: when; and by thread, when the last call has ended that was open then.
+  std::optional<int64_t> border_{};
+  std::unordered_map<uint32_t, int64_t> border_of_;
   uint64_t first_ = 0;  // steps that ended before the recording; numbers count on from here
   size_t next_ = 0;     // of Process::steps
   std::unique_ptr<StepCounter> counter_ = std::make_unique<StepCounter>();

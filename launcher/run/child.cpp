@@ -161,7 +161,10 @@ Child::Child(const std::vector<std::string>& command, const std::vector<std::str
   do n = read(failure[0], &error, sizeof(error));
   while (n < 0 && errno == EINTR);
   close(failure[0]);
-  if (n != sizeof(error)) return;
+  if (n != sizeof(error)) {
+    witness_.start();
+    return;
+  }
   waitpid(pid_, nullptr, 0);
   throw cannot_start(command[0], error);
 }
@@ -170,6 +173,7 @@ int Child::wait() {
   for (;;) {
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG | WUNTRACED)) > 0;) {
+      witness_.reaped(pid);
       if (pid != pid_) continue;  // an orphan whose new parent we are
       if (!WIFSTOPPED(status)) return status;
       stop_with_it(WSTOPSIG(status));
@@ -178,8 +182,26 @@ int Child::wait() {
   }
 }
 
-void Child::forward(const Signal& signal) const {
-  if (signal.is_our_own() || signal.is_of_terminal()) return;
+// Who signals us and the group at once, as timeout(1) does, means one signal, and the command has it from the group.
+bool Child::went_to_group(const Signal& signal) {
+  constexpr auto kAtOnce = 50ms;
+  constexpr int kLooks = 5;  // with 1 ms between them
+  if (signal.code != SI_USER && signal.code != SI_KERNEL) return false;
+  const bool is_known = signal.number == seen_number_ && signal.sender == seen_sender_;
+  for (int i = 0; i < kLooks; ++i) {
+    if (i != 0) usleep(1000);
+    if (witness_.saw(signal.number)) {
+      seen_ = Clock::now(), seen_number_ = signal.number, seen_sender_ = signal.sender;
+      return true;
+    }
+    if (is_known && Clock::now() - seen_ < kAtOnce) return true;
+  }
+  return false;
+}
+
+void Child::forward(const Signal& signal) {
+  // A continued group is continued again below if it has to be.
+  if (signal.is_our_own() || (signal.number != SIGCONT && went_to_group(signal)) || signal.is_of_terminal()) return;
   // `kill 0` in the command signals its whole process group, and we are in that, too.
   if (signal.sender > 0 && (descends_from_us(signal.sender) || marks_.has(static_cast<uint32_t>(signal.sender))))
     return;
@@ -208,11 +230,10 @@ void Child::continue_it() const {
 }
 
 std::vector<Running> Child::wait_for_others(const std::function<std::vector<Running>()>& look,
-                                            std::chrono::milliseconds limit) const {
+                                            std::chrono::milliseconds limit) {
   const Clock::time_point deadline = Clock::now() + limit;
   for (;;) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) {
-    }
+    for (pid_t pid; (pid = waitpid(-1, nullptr, WNOHANG)) > 0;) witness_.reaped(pid);
     std::vector<Running> running = look();
     if (running.empty()) return running;
     Ends ends(running, signals_);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "launcher/run/signals.h"
+#include "launcher/run/witness.h"
 #include "launcher/run_dir/writers.h"
 
 namespace torchprof::launcher {
@@ -30,14 +31,19 @@ class Child {
   // Waits until `look` finds no process of the command any more, `limit` has passed, or SIGINT or SIGTERM comes.
   // Returns those that still run.
   std::vector<Running> wait_for_others(const std::function<std::vector<Running>()>& look,
-                                       std::chrono::milliseconds limit) const;
+                                       std::chrono::milliseconds limit);
 
  private:
-  void forward(const Signal& signal) const;
+  void forward(const Signal& signal);
+  bool went_to_group(const Signal& signal);
   void stop_with_it(int signal) const;
   void continue_it() const;
 
   const Signals& signals_;
+  Witness witness_;
+  std::chrono::steady_clock::time_point seen_{};  // the last signal to the group
+  int seen_number_ = 0;
+  pid_t seen_sender_ = 0;
   Marks marks_;
   pid_t pid_ = 0;
 };

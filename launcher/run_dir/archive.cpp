@@ -66,7 +66,7 @@ std::optional<uint64_t> number_at(std::string_view head, TarField field) {
   return number;
 }
 
-// Whether it is the head of an entry: it has the magic number, as all have but tar's label, and the sum of its own bytes.
+// Whether it is the head of an entry: it has the magic number, as all but tar's label have, and the sum of its bytes.
 bool is_tar_head(std::string_view head) {
   if (head.size() < kTarBlock) return false;
   if (!head.substr(kTarMagic.at).starts_with("ustar") && head[kTarKind] != 'V') return false;

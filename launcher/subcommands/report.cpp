@@ -43,8 +43,8 @@ void write_page(const ReportOptions& options, const Input& input, formats::Outpu
   out.commit();
 }
 
-// Where nobody has named it: of a run in its directory, as that of torchprof.profile() in Python; of anything else, as a
-// copy or an archive, beside us. Throws Error if something is there that is no page of ours.
+// Where nobody has named it: of a run in its directory, as that of torchprof.profile() in Python; of anything else, as
+// of a copy or an archive, beside us. Throws Error if something is there that is no page of ours.
 std::filesystem::path unnamed_page(const ReportOptions& options, const Input& input) {
   std::error_code error;
   const std::filesystem::path path =

@@ -158,6 +158,44 @@ def test_a_signal_to_the_launcher_reaches_the_command_once(start, program, name)
     assert process.returncode == 0
 
 
+# "both": as timeout(1) does.
+TO_A_GROUP = {"group": lambda pid, number: os.killpg(pid, number), "both": lambda pid, number: (os.kill(pid, number), os.killpg(pid, number))}
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1"])
+@pytest.mark.parametrize("to", TO_A_GROUP)
+def test_a_signal_to_the_group_reaches_the_command_once(start, program, to, name):
+    """It reaches the launcher, too. And it says nothing of the next one, which may be to the launcher alone."""
+    number = int(getattr(signal, name))
+    process = start([PYTHON, program(textwrap.dedent(COUNTS_SIGNALS).replace("print(*seen", "print(len(seen)")), number])
+    assert process.stdout.readline() == "ready\n"
+    TO_A_GROUP[to](process.pid, number)
+    assert process.stdout.readline() == "first\n"
+    time.sleep(0.1)  # longer than what means the same one
+    process.send_signal(number)
+    assert process.communicate(timeout=PATIENCE)[0] == "2\n"
+    assert process.returncode == 0
+
+
+def test_the_witness_of_signals_ends_with_the_launcher(start):
+    process = start(["sh", "-c", "echo ready; exec sleep 60"])
+    assert process.stdout.readline() == "ready\n"
+    group = [int(path.name) for path in pathlib.Path("/proc").iterdir() if path.name.isdigit() and group_of(path.name) == process.pid]
+    assert len(group) == 3
+    process.kill()
+    process.wait(timeout=PATIENCE)
+    command, = [pid for pid in group if pid != process.pid and "sleep" in pathlib.Path("/proc/%d/cmdline" % pid).read_text()]
+    wait_for(lambda: all(group_of(pid) is None or state_of(pid) in "ZX" for pid in group if pid != command), "the end of the witness")
+    os.kill(command, signal.SIGKILL)
+
+
+def group_of(pid):
+    try:
+        return os.getpgid(int(pid))
+    except ProcessLookupError:
+        return None
+
+
 def test_a_signal_that_the_command_does_not_expect_ends_both(start):
     process = start(["sh", "-c", "echo ready; exec sleep 60"])
     assert process.stdout.readline() == "ready\n"

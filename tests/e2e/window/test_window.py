@@ -194,7 +194,7 @@ class Running:
         self.process = subprocess.Popen([launcher, "run", "-o", directory, "-w", window, *options, "--", *command], stdin=subprocess.PIPE,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=clean_environment())
         assert self.process.stdout.readline() == "ready\n"
-        self.pid = int(pathlib.Path("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read_text())
+        self.pid = int(pathlib.Path("/proc/%d/task/%d/children" % (self.process.pid, self.process.pid)).read_text().split()[0])
 
     def end(self):
         _, stderr = self.process.communicate(timeout=PATIENCE)
@@ -449,3 +449,34 @@ print("done")
 """)
     done = run_torchprof([python.path, "-W", "error", script], options=["-w", window])
     assert done.status == 0 and done.stdout == "done\n" and "Warning" not in done.stderr, done.stderr
+
+
+WAITS_FIRST = """
+import time, torch
+torch.set_num_threads(1)
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def load():
+    time.sleep(0.03)
+    return torch.ones(4, 4)
+def iteration():
+    x = load()
+    optimizer.zero_grad()
+    model(x).sum().backward()
+    optimizer.step()
+for _ in range(24): %s
+"""
+
+
+@pytest.mark.parametrize("body", ["iteration()", "x = load(); optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()"], ids=["function", "loop"])
+@pytest.mark.parametrize("window, steps", [("steps=10..10", [10]), ("steps=10..13", [10, 11, 12, 13]), ("every=8steps,for=2steps", [8, 9, 16, 17])])
+def test_each_step_has_its_whole_time_also_the_first_of_a_window(torch_python, program, run_torchprof, torchprof, check_trace, body, window, steps):
+    """Nothing runs while a step waits for its data: where it begins is known from the step before."""
+    run = run_torchprof([torch_python, program(WAITS_FIRST % body)], options=["-w", window])
+    assert run.status == 0, run.stderr
+    tables = {t["name"]: t for t in json.loads(torchprof("report", run.directory, "-t", "steps", "--json").stdout)["tables"]}
+    rows = tables["step_times"]["rows"]
+    assert [row["step"] for row in rows] == steps
+    assert all(row["ns"] >= 30_000_000 for row in rows), rows
+    assert tables["steps"]["rows"][0]["min_ns"] >= 30_000_000
+    check_trace(run.trace())

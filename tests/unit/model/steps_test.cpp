@@ -351,7 +351,7 @@ TEST_CASE("steps count on from the number with which a window opens") {
   }
   b.clean_exit(90'000);
   CHECK(marks(b) == R"(
-10 10-12 Optimizer.step#SGD.step
+10 5-12 Optimizer.step#SGD.step
 11 12-22 Optimizer.step#SGD.step
 12 22-32 Optimizer.step#SGD.step
 13 32-33 rest
@@ -364,6 +364,35 @@ TEST_CASE("steps count on from the number with which a window opens") {
   const Steps steps = statistics_of(trace->processes.at(0)).steps;
   CHECK(steps.count == 6);
   CHECK(steps.jumps == 0);
+}
+
+// What a loop does before it calls a module, as loading, belongs to the step: also where its window opened just then.
+TEST_CASE("the first step of a window begins where the step before it ended") {
+  SpoolBuilder b;
+  const FunctionId main = b.function("main"), train = b.function("train_step"), load = b.function("load");
+  b.thread(100);
+  b.window(1, 10, 5'000);
+  b.window(1, 10, 5'000, 90'000);
+  // The window opens inside of the step before, whose call returns at 6.
+  b.at(5'000).sync().at(5'000).frame(main).at(5'000).frame(train).at(6'000).end(train);
+  for (uint64_t t = 7'000; t <= 60'000; t += 20'000) {
+    b.at(t).begin(load).at(t + 8'000).end(load).at(t + 9'000).begin(train);
+    b.at(t + 10'000).op(t, "aten::linear", {.sequence = 1}).at(t + 11'000).op_end(t);
+    b.at(t + 12'000)
+        .annotation(t + 1, "Optimizer.step#SGD.step")
+        .at(t + 12'900)
+        .op_end(t + 1)
+        .at(t + 13'000)
+        .end(train);
+  }
+  b.at(80'000).end(main);
+  b.clean_exit(90'000);
+  CHECK(marks(b) == R"(
+10 6-20 Optimizer.step#SGD.step
+11 20-40 Optimizer.step#SGD.step
+12 40-60 Optimizer.step#SGD.step
+13 60-80 rest
+)");
 }
 
 TEST_CASE("numbers of marks") {
