@@ -451,7 +451,9 @@ class AdviceAssembly {
     const auto most = std::ranges::max_element(sums, {}, [](const auto& each) { return each.second; });
     if (most == sums.end() || result_.mean_step_ns == 0) return;
     // A mean over all steps, so of the mean step: where a few take long, that is many times the median.
-    result_.most = std::string(most->first) + ", " + percent_text(mean(most->second), result_.mean_step_ns);
+    const bool is_half = mean(most->second) >= result_.mean_step_ns / 2;
+    result_.most = (is_half ? "most of the time is in " : "the largest part of the time is in ") +
+                   std::string(most->first) + ", " + percent_text(mean(most->second), result_.mean_step_ns);
   }
 
   const std::vector<AdvisedProcess>& all_;

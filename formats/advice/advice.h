@@ -81,7 +81,7 @@ struct Advice {
   Findings findings{};    // the largest cost first
   std::string machine{};  // which of several jobs it is, what it lacks, and whether the machine was busy; empty: no
   PartTimes parts{};      // what a typical step is spent on; nothing: not known
-  std::string most{};     // what takes most of a step's time: "aten::mm, 43.1 %"; empty: not known
+  std::string most{};     // "most of the time is in aten::mm, 63.1 %"; empty: not known
 };
 
 Advice advice_of(const std::vector<AdvisedProcess>& processes);

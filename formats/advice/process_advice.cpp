@@ -102,6 +102,9 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   // A short script: what it could gain is nothing beside its imports.
   if (!view.has_steps() && view.step_ns() < timeline.imports.ns / 20)
     std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
+  // Stretches of coroutines, between two waits, are no latency of anything: little in all is nothing to gain.
+  if (timeline.unit_is_part && view.all_ns() < (timeline.end - timeline.begin) / 20)
+    std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
   for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
   if (!timeline.unit.empty() || timeline.steps.empty()) {
     advice.imports_ns = timeline.imports.ns;

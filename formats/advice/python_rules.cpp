@@ -256,9 +256,10 @@ class PythonRules {
     if (r.is_whole && calls > v_.steps().size())
       add_sentence(finding.evidence, "It is called " + number_text(v_.per_step(calls), "time") + " a step.");
     if (r.callee != 0 && r.callee_ns * 10 >= r.all_ns() && finding.rule != "tiny operators" && !is_around_steps(r))
-      add_sentence(finding.evidence, number_text(v_.per_step(r.callee_calls), "call") + " of " +
-                                         callee_text(v_.text(r.callee)) + ", " + percent_text(r.callee_ns, r.all_ns()) +
-                                         " of that.");
+      // A call that began before the first step has no number.
+      add_sentence(finding.evidence,
+                   (r.callee_calls == 0 ? "A call" : number_text(v_.per_step(r.callee_calls), "call")) + " of " +
+                       callee_text(v_.text(r.callee)) + ", " + percent_text(r.callee_ns, r.all_ns()) + " of that.");
     if (r.inside != 0 && r.inside != r.callee && r.inside_ns * 3 >= r.all_ns() && finding.rule != "waiting")
       add_sentence(finding.evidence, "Most of it is in " + std::string(v_.text(r.inside)) + ".");
   }

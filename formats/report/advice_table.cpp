@@ -41,8 +41,7 @@ ReportTable advice_table(const Advice& advice) {
                             printable(advice.imports_most));
   if (!advice.machine.empty()) table.remarks.push_back(advice.machine);
   if (table.rows.empty() && has_looked)
-    table.remarks.push_back("no findings" +
-                            (advice.most.empty() ? "" : "; most of the time is in " + printable(advice.most)));
+    table.remarks.push_back("no findings" + (advice.most.empty() ? "" : "; " + printable(advice.most)));
   if (table.rows.empty() && !has_looked) table.remarks.push_back("no findings: nothing was recorded that takes long");
   return table;
 }

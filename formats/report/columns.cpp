@@ -178,7 +178,7 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"group", "group", Unit::kText, true, kAppended, ""}}},
       {"threads",
        {{"pid", "pid"},
-        {"open_ns", "running", Unit::kTime},
+        {"open_ns", "in calls", Unit::kTime},
         {"operator_ns", "operators", Unit::kTime},
         {"python_ns", "Python", Unit::kTime},
         {"gpu_ns", "launched", Unit::kTime, kHidden},

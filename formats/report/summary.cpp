@@ -22,8 +22,11 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOrders{
-    {{"self", "self time"}, {"total", "total time"}, {"calls", "calls"}, {"average", "average time"}}};
+constexpr std::array<std::pair<std::string_view, std::string_view>, 5> kOrders{{{"self", "self time"},
+                                                                                {"total", "total time"},
+                                                                                {"calls", "calls"},
+                                                                                {"average", "average time"},
+                                                                                {"open_ns", "time in calls"}}};
 
 constexpr std::string_view kNoLines =
     "lines come from the raw records of runs with --python functions (the default) or --native on";
