@@ -40,6 +40,10 @@ NOT_EMULATED = {
         "program/test_no_room.py::test_a_store_that_fails_ends_the_capture_alone",
     ],
     "one signal is its own": ["program/test_lifecycle.py::test_a_signal_to_the_launcher_reaches_the_command_once"],
+    "it takes all signals itself, also those that a program has blocked": [
+        "program/test_lifecycle.py::test_a_signal_to_the_group_reaches_the_command_once",
+        "program/test_lifecycle.py::test_the_witness_of_signals_ends_with_the_launcher",
+    ],
     "it limits no memory": [
         "files/test_hostile_files.py::test_where_memory_runs_out_a_line_says_so",
         "program/test_limits.py::test_a_limit_that_is_reached_is_a_line_and_the_program_goes_on",
