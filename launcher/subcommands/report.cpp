@@ -47,7 +47,7 @@ void write_page(const ReportOptions& options, const Input& input, formats::Outpu
 // of a copy or an archive, beside us. Throws Error if something is there that is no page of ours.
 std::filesystem::path unnamed_page(const ReportOptions& options, const Input& input) {
   std::error_code error;
-  const std::filesystem::path path =
+  std::filesystem::path path =
       input.run && !input.unpacked && !input.run->is_copy()
           ? input.run->path() / formats::kPageOfRun
           : std::filesystem::path(std::filesystem::canonical(options.input, error).filename().string() + ".html");
