@@ -361,7 +361,8 @@ void write_page(const PageData& page, const RunFacts& facts, const Report& repor
 // The tables of which a page that compares runs shows those of each.
 constexpr std::array kTablesOfPair = {"advice", "steps", "processes"};
 
-std::string run_of_pair(const std::string& name, const RunFacts& facts, const Report& report, TableOptions tables) {
+std::string run_of_pair(const std::string& name, const RunFacts& facts, const Report& report,
+                        const TableOptions& tables) {
   return "{\"name\":" + json_string(name) + ",\"facts\":" + facts_json(facts) +
          ",\"report\":" + summary_text(report, tables) + "}";
 }
