@@ -49,7 +49,7 @@ void Witness::start() {
     forget_arguments();
     if (getppid() != launcher) _exit(0);
     // It holds nothing open: others may wait for the end of a pipe, or for a lock.
-    if (syscall(SYS_close_range, 0, ~0U, 0) != 0)
+    if (syscall(__NR_close_range, 0, ~0U, 0) != 0)
       for (int fd = 0; fd < 1024; ++fd) close(fd);
     for (;;) pause();
   }
