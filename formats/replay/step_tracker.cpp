@@ -170,8 +170,11 @@ StepTracker::Prospect StepTracker::prospect(uint32_t thread, const ThreadStack& 
   next.thread = thread;
   if (!pending_ && border_) {
     const auto moved = border_of_.find(thread);
-    next.begin = std::min(moved != border_of_.end() ? std::max(moved->second, *border_) : *border_, end);
-    while (next.home < depth && stack.nth_on_row(next.home).preexisting) ++next.home;
+    next.begin = moved != border_of_.end() ? std::max(moved->second, *border_) : *border_;
+    // What is open from before is stated with the first event, and drawn from there on.
+    while (next.home < depth && stack.nth_on_row(next.home).preexisting)
+      next.begin = std::max(next.begin, stack.nth_on_row(next.home++).begin);
+    next.begin = std::min(next.begin, end);
     return made;
   }
   if (!pending_) {
