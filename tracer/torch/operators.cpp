@@ -2,7 +2,9 @@
 
 #include <dlfcn.h>
 #include <sched.h>
+#include <time.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -37,9 +39,47 @@ Observer g_observer{};
 Callback g_observing;             // the observer's callbacks; without `start` there are none
 uint64_t g_observing_handle = 0;  // torch's handle of them; 0: they are not added
 
+// torch's list of callbacks is a static variable, which exit() destroys while a thread of ours may still open and close
+// windows. So the list is left alone from a handler of exit() on that runs before: it is registered when the list is
+// made.
+constinit std::atomic<bool> g_exits{false};
+constinit std::atomic<int> g_switching{0};  // threads that add or remove callbacks just now
+
+// While it lives the list is there, if that is allowed.
+class Switching {
+ public:
+  // Pairs with end_switching(): either that sees the thread, or the thread sees the end.
+  Switching() noexcept { g_switching.fetch_add(1, std::memory_order_seq_cst); }
+  // Release: pairs with the load in end_switching(), after which the list is destroyed.
+  ~Switching() { g_switching.fetch_sub(1, std::memory_order_release); }
+  Switching(const Switching&) = delete;
+  Switching& operator=(const Switching&) = delete;
+  // Pairs with the store in end_switching(), see the constructor.
+  bool is_allowed() const noexcept { return !g_exits.load(std::memory_order_seq_cst); }
+};
+
+void end_switching() noexcept {
+  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 50'000};
+  constexpr int kMostPauses = 2000;  // a child that was forked in the midst of it would wait for nobody
+  // Both pair with the constructor and the destructor of Switching.
+  g_exits.store(true, std::memory_order_seq_cst);
+  for (int i = 0; i < kMostPauses && g_switching.load(std::memory_order_seq_cst) != 0; ++i) nanosleep(&kPause, nullptr);
+}
+
+void switch_until_exit() noexcept {
+  static std::atomic<bool> is_registered{false};
+  // Relaxed: the flag only decides which thread registers it.
+  if (is_registered.exchange(true, std::memory_order_relaxed)) return;
+  const KeepErrno keep;
+  atexit([] { end_switching(); });
+}
+
 bool add_callback() noexcept {
+  const Switching switching;
+  if (!switching.is_allowed()) return false;
   if (g_handle == 0) g_handle = g_api.add_callback(g_callback);
   if (g_observing.start && g_observing_handle == 0) g_observing_handle = g_api.add_callback(g_observing);
+  switch_until_exit();
   return g_handle != 0;
 }
 
@@ -51,7 +91,8 @@ void window_opened() noexcept {
 void window_closed() noexcept {
   switch_memory(false);
   // If torch does not export at::removeCallback, the callback stays, and does nothing.
-  if (!g_api.remove_callback || g_handle == 0) return;
+  const Switching switching;
+  if (!g_api.remove_callback || g_handle == 0 || !switching.is_allowed()) return;
   g_api.remove_callback(g_handle);
   g_handle = 0;
   if (g_observing_handle != 0) g_api.remove_callback(g_observing_handle);

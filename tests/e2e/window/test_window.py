@@ -480,3 +480,22 @@ def test_each_step_has_its_whole_time_also_the_first_of_a_window(torch_python, p
     assert all(row["ns"] >= 30_000_000 for row in rows), rows
     assert tables["steps"]["rows"][0]["min_ns"] >= 30_000_000
     check_trace(run.trace())
+
+
+EXITS_SLOWLY = """
+import ctypes, sys
+libc = ctypes.CDLL(None)
+libc.on_exit(ctypes.cast(libc.sleep, ctypes.c_void_p), None)  # of as many seconds as the status says; torch, which comes later, has gone by then
+import torch
+a = torch.ones(4)
+for _ in range(2000): a + a
+print("done", flush=True)
+sys.exit(1)
+"""
+
+
+@pytest.mark.once
+def test_windows_leave_torch_alone_when_it_has_been_destroyed(torch_python, program, run_torchprof):
+    for _ in range(5):
+        run = run_torchprof([torch_python, program(EXITS_SLOWLY)], options=["-w", "every=4ms,for=2ms"])
+        assert (run.status, run.stdout) == (1, "done\n"), run.stderr
