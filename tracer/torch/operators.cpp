@@ -74,12 +74,25 @@ void switch_until_exit() noexcept {
   atexit([] { end_switching(); });
 }
 
-bool add_callback() noexcept {
+// If it is not added yet.
+void add_to_torch(const Callback& callback, uint64_t& handle) noexcept {
   const Switching switching;
-  if (!switching.is_allowed()) return false;
-  if (g_handle == 0) g_handle = g_api.add_callback(g_callback);
-  if (g_observing.start && g_observing_handle == 0) g_observing_handle = g_api.add_callback(g_observing);
+  if (handle != 0 || !switching.is_allowed()) return;
+  handle = g_api.add_callback(callback);
   switch_until_exit();
+}
+
+// If torch does not export at::removeCallback, the callback stays, and does nothing.
+void remove_from_torch(uint64_t& handle) noexcept {
+  const Switching switching;
+  if (!g_api.remove_callback || handle == 0 || !switching.is_allowed()) return;
+  g_api.remove_callback(handle);
+  handle = 0;
+}
+
+bool add_callback() noexcept {
+  add_to_torch(g_callback, g_handle);
+  if (g_observing.start) add_to_torch(g_observing, g_observing_handle);
   return g_handle != 0;
 }
 
@@ -90,13 +103,8 @@ void window_opened() noexcept {
 
 void window_closed() noexcept {
   switch_memory(false);
-  // If torch does not export at::removeCallback, the callback stays, and does nothing.
-  const Switching switching;
-  if (!g_api.remove_callback || g_handle == 0 || !switching.is_allowed()) return;
-  g_api.remove_callback(g_handle);
-  g_handle = 0;
-  if (g_observing_handle != 0) g_api.remove_callback(g_observing_handle);
-  g_observing_handle = 0;
+  remove_from_torch(g_handle);
+  remove_from_torch(g_observing_handle);
 }
 
 void prepare_observer() noexcept {
@@ -198,11 +206,10 @@ bool find_torch(const char** why) noexcept {
 void leave() noexcept {
   g_is_attached = false;
   native::stop();
-  // As in window_closed(): one that cannot be removed stays, and is used again.
+  // One that cannot be removed stays, and is used again.
   if (!g_api.remove_callback) return;
   g_callback = {};
-  if (g_annotations_handle != 0) g_api.remove_callback(g_annotations_handle);
-  g_annotations_handle = 0;
+  remove_from_torch(g_annotations_handle);
 }
 
 void set_observer(const Observer& observer) noexcept { g_observer = observer; }
@@ -261,7 +268,7 @@ void attach_if_loaded() noexcept {
     memset(annotations.scopes, 0, sizeof(annotations.scopes));
     annotations.scopes[static_cast<size_t>(OpScope::kUserScope)] = true;
     callback.scopes[static_cast<size_t>(OpScope::kUserScope)] = false;
-    if (g_annotations_handle == 0) g_annotations_handle = g_api.add_callback(annotations);
+    add_to_torch(annotations, g_annotations_handle);
     if (g_annotations_handle == 0) return note(SourceState::kFailed, "at::addGlobalCallback refused");
   }
   if (window::is_open() && !add_callback()) return note(SourceState::kFailed, "at::addGlobalCallback refused");
