@@ -99,12 +99,11 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   find_in_python(subject, advice.findings);
   find_by_looks(subject, advice.findings);
   if (advice.is_first_step) advice.findings.clear();
-  // A short script: what it could gain is nothing beside its imports.
-  if (!view.has_steps() && view.step_ns() < timeline.imports.ns / 20)
-    std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
-  // Stretches of coroutines, between two waits, are no latency of anything: little in all is nothing to gain.
-  if (timeline.unit_is_part && view.all_ns() < (timeline.end - timeline.begin) / 20)
-    std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
+  // What a short script could gain is nothing beside its imports. Stretches of coroutines, between two waits, are no
+  // latency of anything: little in all is nothing to gain.
+  const bool is_brief = !view.has_steps() && view.step_ns() < timeline.imports.ns / 20;
+  const bool is_idle = timeline.unit_is_part && view.all_ns() < (timeline.end - timeline.begin) / 20;
+  if (is_brief || is_idle) std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
   for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
   if (!timeline.unit.empty() || timeline.steps.empty()) {
     advice.imports_ns = timeline.imports.ns;

@@ -86,9 +86,7 @@ std::string source_line(const std::string& path, uint32_t line, int64_t before) 
   if (first == rest.npos) return {};
   rest = rest.substr(first, last + 1 - first);
   if (rest.size() <= kLongestSourceLine) return printable(rest);
-  size_t size = kLongestSourceLine;
-  while (size > 0 && (static_cast<unsigned char>(rest[size]) & 0xc0) == 0x80) --size;  // no part of a character
-  return printable(rest.substr(0, size)) + " ...";
+  return printable(front_of(rest, kLongestSourceLine)) + " ...";
 }
 
 }  // namespace torchprof::formats

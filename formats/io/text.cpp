@@ -92,6 +92,12 @@ std::string for_terminal(std::string_view bytes) {
   return replaced(text, [](std::string& out, std::string_view character) { out += character == "\n" ? '\n' : '?'; });
 }
 
+std::string_view front_of(std::string_view utf8, size_t most) {
+  if (utf8.size() <= most) return utf8;
+  while (most > 0 && continues(utf8[most])) --most;
+  return utf8.substr(0, most);
+}
+
 size_t columns(std::string_view utf8) {
   return static_cast<size_t>(std::ranges::count_if(utf8, [](char c) { return !continues(c); }));
 }

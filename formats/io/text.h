@@ -25,6 +25,9 @@ std::string for_terminal(std::string_view bytes);
 // Number of code points: the columns on a terminal, but for a few scripts.
 size_t columns(std::string_view utf8);
 
+// At most `most` bytes of the front, with no part of a character at its end.
+std::string_view front_of(std::string_view utf8, size_t most);
+
 // At most `width` columns; a text that is longer loses its middle: "torch/nn/mod...py(12): forward".
 std::string shorten(std::string_view utf8, size_t width);
 

@@ -47,14 +47,8 @@ struct ProcStat {
 };
 
 std::optional<ProcStat> stat_of(pid_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(in, line, '\0');
-  // The name in parentheses may hold anything, even parentheses.
-  const size_t name_end = line.rfind(')');
   ProcStat out{};
-  if (name_end == std::string::npos || sscanf(line.c_str() + name_end + 1, " %c %d", &out.state, &out.parent) != 2)
-    return {};
+  if (sscanf(stat_behind_name(std::to_string(pid)).c_str(), " %c %d", &out.state, &out.parent) != 2) return {};
   return out;
 }
 

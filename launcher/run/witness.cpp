@@ -15,19 +15,16 @@
 #include <string>
 #include <string_view>
 
+#include "launcher/run_dir/writers.h"
+
 namespace torchprof::launcher {
 
 namespace {
 
 // The fields arg_start and arg_end of /proc/self/stat (proc(5)): what others see as the command line.
 void forget_arguments() {
-  std::ifstream in("/proc/self/stat");
-  std::string line;
-  std::getline(in, line, '\0');
-  const size_t behind_name = line.rfind(')');
-  if (behind_name == std::string::npos) return;
   constexpr int kArgStart = 48, kFirstBehindName = 3;
-  std::istringstream fields(line.substr(behind_name + 1));
+  std::istringstream fields(stat_behind_name("self"));
   std::string skipped;
   for (int i = kFirstBehindName; i < kArgStart; ++i) fields >> skipped;
   uintptr_t begin = 0, end = 0;

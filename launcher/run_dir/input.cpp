@@ -132,16 +132,18 @@ void demand_no_archive(const Input& input, const fs::path& path, const std::stri
   if (input.unpacked) throw Error(path.string() + ": is the archive of a run: " + instead);
 }
 
-void demand_not_input(const Input& input, const fs::path& path, const fs::path& output) {
-  std::error_code error;
-  if (!fs::exists(output, error)) return;
-  const auto is_output = [&](const fs::path& file) {
-    std::error_code ignored;
-    return fs::equivalent(file, output, ignored);
-  };
-  if (is_output(path) || is_output(input.trace) || std::ranges::any_of(input.spools, is_output) ||
-      (input.run && is_output(input.run->path() / "run.json")))
+void demand_other(const fs::path& read, const fs::path& output) {
+  if (std::error_code error; fs::equivalent(read, output, error))
     throw Error(output.string() + ": is what is read, and would be replaced; choose another name");
+}
+
+void demand_not_input(const Input& input, const fs::path& path, const fs::path& output) {
+  demand_other(path, output);
+  demand_other(input.trace, output);
+  if (input.run) demand_other(input.run->path() / "run.json", output);
+  std::error_code error;
+  if (!fs::exists(output, error)) return;  // thousands of spools are not asked for
+  for (const fs::path& spool : input.spools) demand_other(spool, output);
 }
 
 void demand_trace(const Input& input, const fs::path& path) {

@@ -48,7 +48,9 @@ const std::filesystem::path& one_trace(const Input& input);
 // Throws Error if the input has no spools, is not a run, and its file does not begin like a trace.
 void demand_trace(const Input& input, const std::filesystem::path& path);
 
-// Throws Error if a file that is to be written, which the user named, is one that is read. `path`: of the input.
+// Throws Error if a file that is to be written, which the user named, is this one that is read.
+void demand_other(const std::filesystem::path& read, const std::filesystem::path& output);
+// The same for all files of an input. `path`: of the input.
 void demand_not_input(const Input& input, const std::filesystem::path& path, const std::filesystem::path& output);
 
 // Throws Error if the input is an archive: who wants a run that goes on, or writes into it, can do nothing with that.

@@ -241,12 +241,12 @@ void RunDir::lock() const {
     throw not_ours(path_, "a torchprof run is writing into it");
 }
 
-// For a directory that existed before. Changes nothing, unless a launcher was killed before it could put things right.
 bool RunDir::is_copy() const {
   const Descriptor directory = open_directory(AT_FDCWD, path_);
   return !is_of(read_info(), directory.get());
 }
 
+// For a directory that existed before. Changes nothing, unless a launcher was killed before it could put things right.
 void RunDir::find_earlier_run() {
   const int fd = fd_.get();
   recover();

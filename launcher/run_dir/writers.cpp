@@ -35,13 +35,10 @@ uint32_t number_of(std::string_view text) {  // 0: it is none
 // proc_pid_stat(5)). Free of its memory, it still holds its files.
 bool is_ending(uint32_t pid) {
   constexpr unsigned kExiting = 0x4;
-  std::ifstream in(proc_file(pid, "stat"));
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
   char state = 0;
   unsigned flags = 0;
-  const size_t end_of_name = text.rfind(')');
-  return end_of_name != std::string::npos &&
-         std::sscanf(text.c_str() + end_of_name + 1, " %c %*d %*d %*d %*d %*d %u", &state, &flags) == 2 &&
+  return std::sscanf(stat_behind_name(std::to_string(pid)).c_str(), " %c %*d %*d %*d %*d %*d %u", &state, &flags) ==
+             2 &&
          state != 'Z' && state != 'X' && (flags & kExiting) != 0;
 }
 
@@ -55,6 +52,13 @@ std::vector<uint32_t> all_pids() {
 }
 
 }  // namespace
+
+std::string stat_behind_name(const std::string& process) {
+  std::ifstream in("/proc/" + process + "/stat");
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const size_t end_of_name = text.rfind(')');
+  return end_of_name == std::string::npos ? std::string() : text.substr(end_of_name + 1);
+}
 
 uint32_t own_number(uint32_t pid) {
   std::ifstream in(proc_file(pid, "status"));

@@ -193,13 +193,9 @@ int collect(const Arguments& arguments) {
                                     ? ": is the archive of a run: `torchprof report` and `export` read it as it is"
                                     : ": is not a run directory"));
   std::string name = fs::canonical(run, error).filename();
-  if (name.empty() || name == "/") name = "run";
   constexpr size_t kMostOfName = 90;
-  if (name.size() > kMostOfName) {
-    size_t end = kMostOfName;  // not within a character of UTF-8
-    while (end > 1 && (static_cast<unsigned char>(name[end]) & 0xC0) == 0x80) --end;
-    name.resize(end);
-  }
+  name.resize(formats::front_of(name, kMostOfName).size());
+  if (name.empty() || name == "/") name = "run";
   const fs::path output = options.output.empty() ? fs::path(name + ".tar.gz") : options.output;
   const fs::path spools = run / "spool";
   if (fs::equivalent(output, run / "run.json", error) ||

@@ -42,9 +42,7 @@ int diff(const Arguments& arguments) {
   constexpr int kPastTheLimit = 1;
   DiffOptions options = parse_diff(arguments);
   for (const std::filesystem::path& output : {options.junit, options.html})
-    for (const std::filesystem::path& input : {options.base, options.now, options.budget})
-      if (std::error_code error; std::filesystem::equivalent(input, output, error))
-        throw Error(output.string() + ": is what is read, and would be replaced; choose another name");
+    for (const std::filesystem::path& input : {options.base, options.now, options.budget}) demand_other(input, output);
   formats::Budget budget;
   if (!options.budget.empty()) {
     budget = formats::read_budget(options.budget);

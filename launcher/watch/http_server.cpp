@@ -136,9 +136,7 @@ std::vector<pollfd> HttpServer::fds() const {
   std::vector<pollfd> out;
   for (const Connection& connection : connections_)
     out.push_back({connection.fd, static_cast<int16_t>(connection.answer.empty() ? POLLIN : POLLOUT), 0});
-  const bool has_room = connections_.size() < kMostConnections ||
-                        std::ranges::any_of(connections_, [](const Connection& c) { return c.answer.empty(); });
-  if (has_room && steady_clock::now() >= rests_until_) out.push_back({listener_, POLLIN, 0});
+  if (has_room() && steady_clock::now() >= rests_until_) out.push_back({listener_, POLLIN, 0});
   return out;
 }
 
@@ -149,23 +147,25 @@ steady_clock::time_point HttpServer::deadline() const {
   return first;
 }
 
-std::list<HttpServer::Connection>::iterator HttpServer::first_without_request() {
+std::list<HttpServer::Connection>::const_iterator HttpServer::first_without_request() const {
   return std::ranges::find_if(connections_, [](const Connection& connection) { return connection.answer.empty(); });
+}
+
+bool HttpServer::has_room() const {
+  return connections_.size() < kMostConnections || first_without_request() != connections_.end();
 }
 
 // Not so many at once that one of them could take the place of another.
 void HttpServer::accept_some() {
   constexpr std::chrono::milliseconds kRest{100};
-  for (size_t i = 0; i < kMostConnections; ++i) {
-    const bool is_full = connections_.size() == kMostConnections;
-    if (is_full && first_without_request() == connections_.end()) return;
+  for (size_t i = 0; i < kMostConnections && has_room(); ++i) {
     const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd < 0) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS)
         rests_until_ = steady_clock::now() + kRest;
       return;
     }
-    if (is_full) {
+    if (connections_.size() == kMostConnections) {
       const auto oldest = first_without_request();
       close(oldest->fd);
       connections_.erase(oldest);

@@ -66,7 +66,8 @@ class HttpServer {
     size_t sent = 0;
   };
   bool go_on(Connection& connection, const Handler& handler) const;
-  std::list<Connection>::iterator first_without_request();  // end(): there is none
+  std::list<Connection>::const_iterator first_without_request() const;  // end(): there is none
+  bool has_room() const;
   void accept_some();
 
   bool waits_for_readers_ = false;

@@ -1,12 +1,12 @@
 // What is said of an output while it is written.
 #include <doctest/doctest.h>
-#include <stdlib.h>
 
 #include <filesystem>
 #include <fstream>
 #include <string>
 
 #include "launcher/terminal/progress.h"
+#include "tests/unit/support/spool_builder.h"
 
 namespace progress_test {
 
@@ -14,9 +14,8 @@ using namespace torchprof::launcher;
 
 TEST_CASE("all files of an output count, and no raw records") {
   namespace fs = std::filesystem;
-  std::string pattern = fs::temp_directory_path() / "torchprof-progress-XXXXXX";
-  REQUIRE(mkdtemp(pattern.data()) != nullptr);
-  const fs::path directory = pattern;
+  const torchprof::test::TemporaryDirectory place;
+  const fs::path& directory = place.path();
   const auto write = [&directory](const fs::path& name, size_t size) {
     fs::create_directories((directory / name).parent_path());
     std::ofstream(directory / name) << std::string(size, 'x');
@@ -28,7 +27,6 @@ TEST_CASE("all files of an output count, and no raw records") {
   write("spool/b.1.2.spool", 5000);
   CHECK(bytes_in(directory) == 123);
   CHECK(bytes_in(directory / "none") == 0);
-  fs::remove_all(directory);
 }
 
 }  // namespace progress_test
