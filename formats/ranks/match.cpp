@@ -155,9 +155,10 @@ class KindMatcher {
   // A call may fail and end early; where more than one in fifty is impossible, it is the order that is wrong.
   bool is_possible(std::vector<Row>& rows) {
     if (!must_overlap_) return true;
-    const auto wrong = std::ranges::stable_partition(rows, [this](const Row& row) { return is_possible(row); });
-    if (static_cast<size_t>(std::ranges::ssize(wrong)) * 50 > rows.size()) return false;
-    rows.erase(wrong.begin(), wrong.end());
+    const auto wrong =
+        std::stable_partition(rows.begin(), rows.end(), [this](const Row& row) { return is_possible(row); });
+    if (static_cast<size_t>(rows.end() - wrong) * 50 > rows.size()) return false;
+    rows.erase(wrong, rows.end());
     return true;
   }
 
@@ -177,7 +178,8 @@ class KindMatcher {
     }
     if (!must_overlap_) return;
     const bool is_one_machine = by_machine.size() == 1;
-    for (const auto& [machine, lists] : by_machine) {
+    for (const auto& on_machine : by_machine) {
+      const std::vector<size_t>& lists = on_machine.second;
       const size_t base = *std::ranges::max_element(lists, {}, [this](size_t list) { return loose_[list].size(); });
       std::vector<Row> rows(loose_[base].size(), Row(lists_.size()));
       for (size_t i = 0; i < rows.size(); ++i) rows[i][base] = loose_[base][i];
@@ -280,9 +282,10 @@ std::map<CommsKind, MatchedKind> match(const std::vector<const CommsCalls*>& pro
   std::map<CommsKind, MatchedKind> matched;
   for (auto& [kind, jobs] : kinds) {
     MatchedKind& all = matched[kind];
+    const bool is_of_backend = is_backend_range(kind.name);
     for (auto& [key, members] : jobs) {
       if (members.size() < 2) continue;
-      const auto is_known = [&](size_t i) { return processes[i]->has_one_group || !is_backend_range(kind.name); };
+      const auto is_known = [&](size_t i) { return processes[i]->has_one_group || !is_of_backend; };
       if (std::ranges::all_of(members, is_known)) {
         all.of_jobs.push_back(KindMatcher(kind, processes, members).run(all.uncertain));
         continue;

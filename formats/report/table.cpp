@@ -76,7 +76,7 @@ void filter_rows(ReportTable& table, std::string_view text) {
     return std::ranges::none_of(row, [&](const Cell& cell) {
       // Behind a process id may be what name_processes() takes away.
       const std::string_view shown = text_in(cell).substr(0, text_in(cell).find('\x1f'));
-      return !std::ranges::search(shown, text, is_same).empty();
+      return std::search(shown.begin(), shown.end(), text.begin(), text.end(), is_same) != shown.end();
     });
   });
 }

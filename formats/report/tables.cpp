@@ -237,7 +237,8 @@ ReportTable processes_of_many_table(const std::vector<PartGroup>& groups) {
   for (const std::vector<Cell>& row : table.rows) ++ends[row[column]];
   if (ends.size() < 2) return table;
   const Cell most = std::ranges::max_element(ends, {}, &std::pair<const Cell, size_t>::second)->first;
-  std::ranges::stable_partition(table.rows, [&](const std::vector<Cell>& row) { return row[column] != most; });
+  std::stable_partition(table.rows.begin(), table.rows.end(),
+                        [&](const std::vector<Cell>& row) { return row[column] != most; });
   std::string text;
   for (const auto& [how, times] : ends) {
     const std::string* ended = std::get_if<std::string>(&how);

@@ -52,7 +52,7 @@ void answer(uint64_t serial, const char* why, const char* lines) noexcept {
 void pass_on(const char* settings, const char* output) noexcept {
   if (is_attach_over(output))  // the program itself has called us, or the file system has no locks
     return session::note_source("started programs", SourceState::kOff, "torchprof came while the program ran");
-  static char variables[kMostSettings + 3 * PATH_MAX], launched[PATH_MAX + 256], attached[PATH_MAX + 64];
+  static char variables[kMostSettings + 3UL * PATH_MAX], launched[PATH_MAX + 256], attached[PATH_MAX + 64];
   size_t used = 0;
   const auto add = [&](const char* text, size_t length) {
     if (used + length + 2 > sizeof(variables)) return;

@@ -110,7 +110,8 @@ class Text {
   void of_run() {
     const std::string run = label("run", measured_.run);
     head("written_timestamp_seconds", "gauge", "When this was written, in seconds since 1970.");
-    sample("written_timestamp_seconds", run, number(static_cast<double>(measured_.unix_ns / 1'000'000) / 1e3));
+    const auto whole_ms = measured_.unix_ns / 1'000'000;
+    sample("written_timestamp_seconds", run, number(static_cast<double>(whole_ms) / 1e3));
     head("processes", "gauge", "Processes that are recorded now.");
     sample("processes", run, number(uint64_t{measured_.processes.size()}));
     head("metrics_cpu_seconds_total", "", "Time of a processor that it took to find out all of this so far.");

@@ -270,7 +270,7 @@ size_t find_extra_offset() noexcept {
   const Ref code(a.code_new ? a.code_new("torchprof", "torchprof", 1) : static_cast<Object*>(nullptr));
   uintptr_t before[64] = {}, after[std::size(before)] = {};
   const long bytes = size ? a.as_long(size.get()) : 0;
-  if (!code || bytes < static_cast<long>(sizeof(Object*)) || bytes > static_cast<long>(sizeof(before))) return 0;
+  if (!code || bytes < static_cast<long>(sizeof(uintptr_t)) || bytes > static_cast<long>(sizeof(before))) return 0;
   const auto words = static_cast<size_t>(bytes) / sizeof(uintptr_t);
   const Function mark = Function::make({0xabcde}, FunctionKind::kFunction);
   memcpy(before, code.get(), words * sizeof(uintptr_t));

@@ -38,7 +38,7 @@ std::string little(int64_t value) {
 
 }  // namespace
 
-TableFile::TableFile(Output& out, std::vector<ColumnSpec> columns,
+TableFile::TableFile(Output& out, const std::vector<ColumnSpec>& columns,
                      std::vector<std::pair<std::string, std::string>> about)
     : out_(out), about_(std::move(about)) {
   for (const ColumnSpec& spec : columns) columns_.push_back({spec});

@@ -38,7 +38,8 @@ struct ColumnSpec {
 class TableFile {
  public:
   // `about`: keys and values of the file.
-  TableFile(Output& out, std::vector<ColumnSpec> columns, std::vector<std::pair<std::string, std::string>> about);
+  TableFile(Output& out, const std::vector<ColumnSpec>& columns,
+            std::vector<std::pair<std::string, std::string>> about);
   TableFile(const TableFile&) = delete;
   TableFile& operator=(const TableFile&) = delete;
 
