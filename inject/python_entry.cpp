@@ -26,6 +26,7 @@
 #include "inject/python_signals.h"
 #include "inject/python_tools.h"
 #include "inject/seccomp_entry.h"
+#include "tracer/heap/heap.h"
 #include "tracer/process/diag.h"
 #include "tracer/python/calls.h"
 #include "tracer/python/gc.h"
@@ -416,6 +417,7 @@ void enter() noexcept {
   reach_lookups();
   watch_forks();
   python::start_calls(session::config().python);
+  heap::start();
   if (api().minor >= 12 && session::config().python != PythonLevel::kOff) hide_our_tool();
   look_for_torch();
   look_at_loaded_modules();
@@ -426,6 +428,7 @@ void leave() noexcept {
   const KeepErrno keep;
   if (g_entered) {
     const python::KeepError keep_error;
+    heap::stop();
     python::stop_calls();
     give_back_places();
     forget_allocators();

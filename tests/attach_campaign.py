@@ -123,7 +123,7 @@ print("ready", flush=True)
 '''
 WAITS = ["sleep", "join", "join-busy", "lock", "epoll"]
 
-OPTIONS = [[], ["--python", "calls"], ["--python", "modules", "--memory", "off"], ["--native", "on"], ["--sample", "100"], ["--python", "off"]]
+OPTIONS = [[], ["--python", "calls"], ["--python", "modules", "--memory", "off"], ["--native", "on"], ["--sample", "100"], ["--memory", "python"], ["--python", "off"]]
 
 
 def has_torch(python):

@@ -24,7 +24,7 @@ Which file of tests/e2e/ tries what; ROOM/test_FILE.py, and each file's first li
                against_torch_profiler collectives compare flops key_averages modules native operators ranges steps
                units unknown_torch
     memory     allocations, the peak, growth, and the formats of memory: memory memory_growth memory_snapshot
-               memory_timeline
+               memory_timeline python_memory
     gpu        CUPTI's records, simulated, and NVTX: cuda_torch gpu gpu_clock gpu_fields gpu_first_use gpu_hangs
                gpu_inductor gpu_lazy gpu_lifecycle gpu_modes gpu_record gpu_record_run gpu_shared gpu_tools
                gpu_trace nvtx nvtx_emit

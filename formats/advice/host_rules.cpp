@@ -275,6 +275,18 @@ class HostRules {
         blocks += each.blocks;
       }
       if (rate < kLeast) continue;
+      if (g.device_type == kPythonMemory) {
+        findings_.push_back({.rule = "leak",
+                             .what = "Python objects that are kept grow by about " + memory_text(rate) + " a step.",
+                             .evidence = "Samples of what Python allocates (an estimate): " +
+                                         plural(blocks, "sampled block") + " from " + plural(g.steps, "step") + " of " +
+                                         count_text(g.looked) + " stay; this line made the most of them.",
+                             .where = g.owner.place,
+                             .todo = "Look for what gets longer with each step: a list, a dictionary, a history of "
+                                     "numbers; keep an array of them, write them out, or drop them.",
+                             .weight = 0.1});
+        return;
+      }
       const std::string_view device = g.device_type == 0 ? "CPU" : "GPU";
       findings_.push_back(
           {.rule = "leak",
@@ -303,6 +315,7 @@ class HostRules {
       if (u.resident_bytes != 0) seen.emplace_back(steps, u.resident_bytes);
     }
     if (seen.size() < 12) return;
+    if (std::ranges::any_of(findings_, [](const Finding& f) { return f.rule == "leak"; })) return;
     const auto at = [&seen](size_t quarters) { return seen[(seen.size() - 1) * quarters / 8]; };
     const auto rate = [](auto a, auto b) {
       return b.first > a.first && b.second > a.second ? (b.second - a.second) / (b.first - a.first) : 0;
@@ -327,7 +340,7 @@ class HostRules {
                 .evidence = from + "So it is Python objects that are kept, or memory of a library.",
                 .todo =
                     "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep "
-                    "an array of them, write them out, or drop them (tracemalloc and memray name the lines).",
+                    "an array of them, write them out, or drop them (--memory python names the lines).",
                 .weight = 0.1};
       if (const uint32_t line = line_that_keeps(v_); line != 0) {
         f.where = v_.where(line);

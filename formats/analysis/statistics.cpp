@@ -63,6 +63,7 @@ class CollectingSink final : public Sink {
     for (int32_t i = stack.innermost_op(); i >= 0; i = stack.op_around(i))
       if (stack[i].outermost) collector_.add_memory_total(stack[i].name.value, e.bytes, e.device_type == 0);
   }
+  void python_memory(const MemoryEvent& e) override { memory_.add(change_of(e, owners_.of(e))); }
   void gpu_call(const GpuCall& c) override {
     const int64_t ns = c.end - c.begin;
     if (step_parts_ && c.stack->size() == 0)

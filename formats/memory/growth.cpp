@@ -47,6 +47,7 @@ class GrowthSink final : public Sink {
       if (const NameId line = m.stack->line()) owner.place = line.value;
     blocks.emplace(m.address, Block{owner, m.bytes, m.time.value});
   }
+  void python_memory(const MemoryEvent& m) override { memory(m); }
 
  private:
   struct Block {

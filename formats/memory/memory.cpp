@@ -23,6 +23,7 @@ std::string device_text(int8_t type, int8_t index) {
   constexpr std::array<const char*, 21> kNames = {"CPU",  "CUDA", "MKLDNN", "OpenGL", "OpenCL", "IDEEP", "HIP",
                                                   "FPGA", "MAIA", "XLA",    "Vulkan", "Metal",  "XPU",   "MPS",
                                                   "Meta", "HPU",  "VE",     "Lazy",   "IPU",    "MTIA",  "PrivateUse1"};
+  if (type == kPythonMemory) return "Python allocator";
   const size_t i = static_cast<uint8_t>(type);  // a negative one becomes a number past the end
   std::string text = i < kNames.size() ? kNames[i] : "device type " + std::to_string(type);
   return index >= 0 ? text.append(" ").append(std::to_string(index)) : text;
@@ -80,7 +81,7 @@ void MemoryCollector::enter_window(Device& device, uint32_t window) {
   for (const auto& [address, block] : device.live) hold(device, block.owner, block.bytes, -1);
   device.live.clear();
   device.mapped = 0;
-  if (device.result.type == 0) device.counted = 0;  // its total is the window's own (formats/replay/cpu_memory.h)
+  if (counts_by_window(device.result.type)) device.counted = 0;
 }
 
 bool MemoryCollector::add(const MemoryChange& change) {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "tracer/spool/clock.h"
+#include "tracer/spool/record.h"
 
 namespace torchprof::formats {
 
@@ -91,7 +92,10 @@ struct DeviceMemory {
 
 inline constexpr size_t kMaxShares = 50;
 
-// "CPU", "CUDA 0"; with a number if this build does not know the type.
+// Whether a device's total is that of the window, which begins at 0 (formats/replay/cpu_memory.h).
+inline bool counts_by_window(int8_t type) { return type == 0 || type == kPythonMemory; }
+
+// "CPU", "CUDA 0", "Python allocator"; with a number if this build does not know the type.
 std::string device_text(int8_t type, int8_t index);
 
 class MemoryCollector {

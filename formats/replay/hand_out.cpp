@@ -132,6 +132,8 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
     event.allocated = event.is_mapped ? 0 : cpu_memory_.total(memory, !thread.cursor.is_next());
     event.inherited = event.is_mapped ? 0 : std::min(event.allocated, cpu_memory_.inherited());
   }
+  constexpr int64_t kMostBytes = int64_t{1} << 60;  // a damaged record may have any number
+  const bool is_of_python = memory.device_type == kPythonMemory;
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;
   event.native = std::exchange(thread.native, {});
@@ -149,7 +151,11 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   } else if (python >= 0) {
     event.function = stack[python].function;
   }
-  sink_->memory(event);
+  if (!is_of_python) return sink_->memory(event);
+  python_memory_ =
+      std::clamp<int64_t>(python_memory_ + std::clamp(memory.bytes, -kMostBytes, kMostBytes), 0, kMostBytes);
+  event.allocated = static_cast<uint64_t>(python_memory_);
+  sink_->python_memory(event);
 }
 
 // On the thread that has the first record in the window.

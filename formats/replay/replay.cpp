@@ -107,6 +107,7 @@ bool Replay::Impl::is_in_window(int64_t t) {
   if (!is_begun_) {
     steps_.restart(windows[window_].step, windows[window_].begin.value);
     cpu_memory_.begin_window(windows[window_].number);
+    python_memory_ = 0;
     is_begun_ = true;
     is_marked_ = process_.has_windows_of_steps();
     if (gpu_) gpu_->window_begins(windows[window_].begin.value);

@@ -173,6 +173,8 @@ class Sink {
   virtual void flow(const Flow& flow) { (void)flow; }
   virtual void step(const StepMark& mark) { (void)mark; }
   virtual void memory(const MemoryEvent& event) { (void)event; }
+  // Samples of what Python allocates and frees, device kPythonMemory: estimates, which torch knows nothing of.
+  virtual void python_memory(const MemoryEvent& event) { (void)event; }
   // A call comes first, then its work; work without a call comes at the end. The pointers in a call are valid until
   // then.
   virtual void gpu_call(const GpuCall& call) { (void)call; }

@@ -164,6 +164,7 @@ class Replay::Impl {
   std::unordered_map<TrackId, size_t> index_of_track_;
   uint32_t next_tid_ = kFirstSyntheticTid;
   CpuMemory cpu_memory_;
+  int64_t python_memory_ = 0;     // what the samples of the window say that Python has allocated in it and not freed
   std::optional<GpuReplay> gpu_;  // none: no GPU records
   std::vector<StatedFrames> stated_;
   std::vector<Track> strangers_;  // threads that only CUPTI knows, or that have a stack and no event

@@ -39,6 +39,10 @@ void SliceFilter::memory(const MemoryEvent& e) {
   if (shows_moment(e.time) && shows_row(e.row)) sink_.memory(e);
 }
 
+void SliceFilter::python_memory(const MemoryEvent& e) {
+  if (shows_moment(e.time) && shows_row(e.row)) sink_.python_memory(e);
+}
+
 void SliceFilter::mark(const Mark& m) {
   if (shows_moment(m.time) && shows_row(m.row)) sink_.mark(m);
 }

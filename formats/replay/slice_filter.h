@@ -24,6 +24,7 @@ class SliceFilter final : public Sink {
   void flow(const Flow& flow) override;
   void step(const StepMark& mark) override;
   void memory(const MemoryEvent& event) override;
+  void python_memory(const MemoryEvent& event) override;
   void gpu_call(const GpuCall& call) override;
   void gpu_activity(const GpuActivity& activity) override;
   void mark(const Mark& mark) override;

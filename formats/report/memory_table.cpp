@@ -12,7 +12,9 @@
 namespace torchprof::formats {
 namespace {
 
-std::string owner_text(const OwnerText& owner) {
+std::string owner_text(const OwnerText& owner, int8_t device_type = 0) {
+  if (device_type == kPythonMemory && owner.op.empty() && owner.module.empty() && !owner.place.empty())
+    return owner.place;
   std::string text = owner.op.empty() ? "(no operator)" : owner.op;
   if (!owner.outer_op.empty() && owner.outer_op != owner.op) text += " in " + owner.outer_op;
   for (const std::string* more : {&owner.module, &owner.place})
@@ -93,7 +95,7 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
   for (size_t i = 0; i < device.shares.size(); ++i) {
     const PeakShare& share = device.shares[i];
     if (i < most) {
-      add(share.bytes, count(share.blocks), owner_text(share.owner), share.owner);
+      add(share.bytes, count(share.blocks), owner_text(share.owner, device.type), share.owner);
     } else {
       rest.bytes += share.bytes;
       rest.blocks += share.blocks;
@@ -104,10 +106,15 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
     add(device.unknown_bytes, {},
         device.has_windows ? "(allocated before the window)" : "(allocated before the capture)", {});
   if (device.has_windows)
-    table.remarks.push_back(device.type == 0
+    table.remarks.push_back(counts_by_window(device.type)
                                 ? "in windows: counted is what was allocated in the same window; of what is older it "
                                   "is not known whether it lives"
                                 : "in windows: owners are known of what was allocated in the window of the peak");
+  if (device.type == kPythonMemory)
+    table.remarks.push_back(
+        "these are samples, so bytes are estimates and blocks are those sampled; what numpy and C++ take from malloc "
+        "is "
+        "not in them");
   if (device.peak_mapped_bytes != 0)
     table.remarks.push_back(memory_text(device.peak_mapped_bytes) +
                             " of it are mapped files and shared memory, which torch's allocator does not count");
@@ -135,7 +142,7 @@ ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
       bytes += each;
       if (table.rows.size() == most) continue;
       table.rows.push_back({part.key(), device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
-                            count(g.steps), owner_text(g.owner), text_or_missing(g.owner.op),
+                            count(g.steps), owner_text(g.owner, g.device_type), text_or_missing(g.owner.op),
                             text_or_missing(g.owner.outer_op), text_or_missing(g.owner.module),
                             text_or_missing(g.owner.place)});
     }
@@ -163,7 +170,7 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, con
     if (!is_detailed) continue;
     const std::string of =
         device_text(device->type, device->index) + (parts.size() == 1 ? "" : " in process " + part->pid);
-    tables.push_back(categories_table(*part, *device, of));
+    if (device->type != kPythonMemory) tables.push_back(categories_table(*part, *device, of));
     for (const bool by_line : {true, false}) tables.push_back(sums_table(*part, *device, by_line, of, most));
   }
   if (is_detailed) tables.push_back(growth_table(parts, most));

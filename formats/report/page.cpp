@@ -233,6 +233,7 @@ class MemoryLine final : public Sink {
     last_ = std::max(last_, at);
     line[at] = std::max(line[at], memory_.total(e.device_type, e.device_index));
   }
+  void python_memory(const MemoryEvent& e) override { memory(e); }
   // A value of -1: nothing changed in this part; kNotKnown: it lies between windows.
   const std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>>& lines() const { return lines_; }
 

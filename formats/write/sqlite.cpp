@@ -137,6 +137,8 @@ class ProcessTables final : public Sink {
                            static_cast<int64_t>(m.reserved), name(m.op), module(m.module), name(place));
   }
 
+  void python_memory(const MemoryEvent& m) override { memory(m); }
+
   void gpu_call(const GpuCall& c) override {
     call_ = static_cast<int64_t>(++tables_.given.calls);
     tables_.calls->insert(call_, id_, thread(c.row), name(c.name), op_id(c.external_id), or_null(c.api->correlation),

@@ -18,7 +18,7 @@ bool g_has_library = false;
 }  // namespace
 
 void reach_allocators() noexcept {
-  if (!is_late() || !session::config().memory) return;
+  if (!is_late() || session::config().memory == MemoryMode::kOff) return;
   const Redirect redirects[] = {
 #define TORCHPROF_REDIRECT(name) {#name, reinterpret_cast<void*>(name)}
       TORCHPROF_REDIRECT(_ZN3c1022memoryProfilingEnabledEv),

@@ -192,7 +192,8 @@ class Visit {
     fs::create_directory(directory_.path() / "spool");
     Config config;
     config.python = PythonLevel::kModules;
-    config.ops = config.shapes = config.memory = config.flops = false;
+    config.ops = config.shapes = config.flops = false;
+    config.memory = MemoryMode::kOff;
     config.gpu = GpuMode::kOff;
     config.nvtx = NvtxMode::kOff;
     config.sample = 0;

@@ -2,7 +2,7 @@
 
     inject --> cupti --> tracer <-- formats <-- launcher        (of tracer, formats includes spool alone, launcher spool and config)
 
-    tracer:   processor < libc < process < config < spool < plan < heart < objects < python < sampler < native < torch
+    tracer:   processor < libc < process < config < spool < plan < heart < objects < python < heap, sampler < native < torch
     launcher: terminal < attach, options, run_dir < run, watch < subcommands < main
     formats:  io < symbols < trace < values, gpu < replay < ranks, live, native < memory < analysis < timeline < advice, read < diff, report < write
 

@@ -28,7 +28,8 @@ constexpr Setting kSettings[] = {
      "what imports and torch.compile run: one span each, or every function [brief]"},
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
-    {"TORCHPROF_MEMORY", "--memory", 0, false, "on|off", "allocator events [on]"},
+    {"TORCHPROF_MEMORY", "--memory", 0, false, "off|on|python",
+     "allocator events of torch; python: and samples of what Python allocates, with lines [on]"},
     {"TORCHPROF_GPU", "--gpu", 0, false, "off|kernels|on|full",
      "nothing; kernels, copies; + calls that start them or wait; + all calls, events [on]"},
     {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
@@ -86,6 +87,7 @@ constexpr const char* kPythonLevels[] = {"off", "modules", "functions", "calls"}
 constexpr const char* kImportsShown[] = {"brief", "full"};
 constexpr const char* kGpuModes[] = {"off", "kernels", "on", "full"};
 constexpr const char* kNvtxModes[] = {"off", "on", "emit"};
+constexpr const char* kMemoryModes[] = {"off", "on", "python"};
 constexpr const char* kKeeps[] = {"first", "last"};
 constexpr const char* kNativeFramesShown[] = {"folded", "all"};
 constexpr const char* kOnOff[] = {"off", "on"};
@@ -222,8 +224,6 @@ bool* switch_of(Config& config, size_t index) noexcept {
       return &config.ops;
     case kShapes:
       return &config.shapes;
-    case kMemory:
-      return &config.memory;
     case kNative:
       return &config.native;
     case kFlops:
@@ -300,6 +300,8 @@ bool assign(Config& config, const Setting& setting, const char* value, const cha
       return choose(kGpuModes, value, shown_as, config.gpu, error);
     case kNvtx:
       return choose(kNvtxModes, value, shown_as, config.nvtx, error);
+    case kMemory:
+      return choose(kMemoryModes, value, shown_as, config.memory, error);
     case kKeep:
       return choose(kKeeps, value, shown_as, config.keep, error);
     case kNativeFrames:
@@ -376,6 +378,9 @@ void value_of(const Config& config, const Setting& setting, char* out, size_t si
       return;
     case kNvtx:
       snprintf(out, size, "%s", kNvtxModes[static_cast<int>(config.nvtx)]);
+      return;
+    case kMemory:
+      snprintf(out, size, "%s", kMemoryModes[static_cast<int>(config.memory)]);
       return;
     case kKeep:
       snprintf(out, size, "%s", kKeeps[static_cast<int>(config.keep)]);

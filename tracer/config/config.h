@@ -16,6 +16,7 @@ enum class Imports : uint8_t { kBrief, kFull };
 enum class GpuMode : uint8_t { kOff, kKernels, kOn, kFull };
 enum class NvtxMode : uint8_t { kOff, kOn, kEmit };
 enum class Keep : uint8_t { kFirst, kLast };
+enum class MemoryMode : uint8_t { kOff, kOn, kPython };
 
 // max_run_size: kAutoRunSize with -w auto, otherwise no limit.
 inline constexpr uint64_t kRunSizeOfWindow = ~uint64_t{0};
@@ -33,7 +34,7 @@ struct Config {
   Keep keep = Keep::kFirst;
   bool ops = true;
   bool shapes = true;
-  bool memory = true;
+  MemoryMode memory = MemoryMode::kOn;
   GpuMode gpu = GpuMode::kOn;
   bool native = false;
   bool all_native_frames = false;  // in what the launcher writes; false: folded

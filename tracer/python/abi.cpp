@@ -8,6 +8,8 @@
 #include "tracer/python/offsets.h"
 
 namespace torchprof::python {
+
+thread_local constinit unsigned t_own_work = 0;
 namespace detail {
 Api g_api;
 const Layout* g_layout = nullptr;

@@ -24,6 +24,15 @@ struct MethodDef {  // PyMethodDef, stable ABI
   int flags;
   const char* doc;
 };
+struct Allocator {  // PyMemAllocatorEx, 3.5 to 3.15
+  void* context;
+  void* (*malloc)(void* context, size_t size);
+  void* (*calloc)(void* context, size_t count, size_t size);
+  void* (*realloc)(void* context, void* block, size_t size);
+  void (*free)(void* context, void* block);
+};
+// PyMemAllocatorDomain, 3.5 to 3.15. Both are used with the GIL held.
+inline constexpr int kMemDomain = 1, kObjectDomain = 2;
 inline constexpr int kMethNoArgs = 0x4;
 inline constexpr int kMethO = 0x8;
 inline constexpr int kMethVarArgs = 0x1;
@@ -124,7 +133,9 @@ enum TraceWhat { kTraceCall = 0, kTraceReturn = 3, kTraceCCall = 4, kTraceCExcep
   X(Object*, code_new, "PyCode_NewEmpty", "", (const char*, const char*, int))                                        \
   X(Object*, type_lookup, "_PyType_Lookup", "", (Object*, Object*))    /* exported, 3.10 to 3.15; borrowed */         \
   X(int, is_finalizing, "Py_IsFinalizing", "_Py_IsFinalizing", (void)) /* 3.13, before */                             \
-  X(int, at_exit, "Py_AtExit", "", (void (*)(void)))
+  X(int, at_exit, "Py_AtExit", "", (void (*)(void)))                                                                  \
+  X(void, get_allocator, "PyMem_GetAllocator", "", (int, Allocator*))                                                 \
+  X(void, set_allocator, "PyMem_SetAllocator", "", (int, Allocator*))
 
 struct Api {
 #define X(result, name, symbol, args) result(*name) args = nullptr;
@@ -244,8 +255,19 @@ inline uint32_t instruction_of(Frame* frame, Object* code) noexcept {
   return static_cast<uint32_t>(static_cast<const char*>(where) - reinterpret_cast<const char*>(code));
 }
 
+// How many OwnWork the calling thread is in.
+extern thread_local constinit unsigned t_own_work __attribute__((tls_model("initial-exec")));
+// What the calling thread asks of the interpreter meanwhile is ours and not the program's (heap/heap.h).
+class OwnWork {
+ public:
+  OwnWork() noexcept { ++t_own_work; }
+  ~OwnWork() { --t_own_work; }
+  OwnWork(const OwnWork&) = delete;
+  OwnWork& operator=(const OwnWork&) = delete;
+};
+
 // Keeps the exception that is being raised while we ask the interpreter something, and drops exceptions of our own.
-class KeepError {
+class KeepError : OwnWork {
  public:
   KeepError() noexcept { api().error_fetch(&type_, &value_, &traceback_); }
   ~KeepError() { api().error_restore(type_, value_, traceback_); }

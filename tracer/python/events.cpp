@@ -33,6 +33,7 @@ bool is_recorded(Function function) noexcept {
 }  // namespace
 
 void state_stack(ThreadBuffer& buffer, Frame* frame) noexcept {
+  const OwnWork own_work;
   const bool again = on_thread(buffer).epoch != 0;
   on_thread(buffer).epoch = g_epoch;
   if (again) {

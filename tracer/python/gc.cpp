@@ -22,19 +22,20 @@ void record(const char* phase, Object* info) noexcept {
   const KeepError keep;
   ThreadBuffer* buffer = session::current_buffer();
   if (!buffer) return;
-  const bool begins = strcmp(phase, "start") == 0;
-  if (begins) put_line(*buffer);
-  const Ticks time = session::now();
-  if (begins) {
-    if (auto* begin = buffer->append<GcBegin>(time)) {
-      begin->generation = static_cast<uint32_t>(number(info, "generation"));
+  // The numbers first: what asking for them makes and frees may be recorded (heap/heap.h).
+  if (strcmp(phase, "start") == 0) {
+    const auto generation = static_cast<uint32_t>(number(info, "generation"));
+    put_line(*buffer);
+    if (auto* begin = buffer->append<GcBegin>(session::now())) {
+      begin->generation = generation;
       begin->pad = 0;
       buffer->commit();
     }
   } else if (strcmp(phase, "stop") == 0) {
-    if (auto* end = buffer->append<GcEnd>(time)) {
-      end->collected = number(info, "collected");
-      end->uncollectable = number(info, "uncollectable");
+    const int64_t collected = number(info, "collected"), uncollectable = number(info, "uncollectable");
+    if (auto* end = buffer->append<GcEnd>(session::now())) {
+      end->collected = collected;
+      end->uncollectable = uncollectable;
       buffer->commit();
     }
   }

@@ -43,6 +43,16 @@ Site current_site(ThreadBuffer& buffer) noexcept {
   return {function.id(), known.line};
 }
 
+void put_allocation_site(ThreadBuffer& buffer, Ticks now) noexcept {
+  const Site site = current_site(buffer);
+  if (site.line == 0) return;
+  auto* record = buffer.append<AllocationSite>(now);
+  if (!record) return;
+  record->function = site.function;
+  record->line = site.line;
+  buffer.commit();
+}
+
 // ---- where in the program a thread is ------------------------------------------------------------------------------
 
 bool g_takes_lines = false;

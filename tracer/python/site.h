@@ -25,6 +25,9 @@ struct Site {
 // ns; for a place that this thread has not seen lately also the time to read the code's table of lines.
 Site current_site(ThreadBuffer& buffer) noexcept;
 
+// The line of the next Memory or OutOfMemory record, which must have the same time. Nothing where it is not known.
+[[gnu::cold]] void put_allocation_site(ThreadBuffer& buffer, Ticks now) noexcept;
+
 extern bool g_takes_lines;  // false where calls of functions are not recorded, or frames cannot be read
 
 // Once, after check_frames() and with the level known, called from Python code with the GIL held.

@@ -550,8 +550,12 @@ struct Memory {  // a block is allocated or freed
   uint8_t pad[6];
 };
 
-// Memory::allocated of a short record. The first Memory of a thread's chunk is never short: the reader's sum begins
-// with its totals.
+// Memory::device_type of the blocks of Python's allocator, no c10::DeviceType. These are samples: `bytes` is how much
+// the block stands for (heap/heap.h), `allocated` is kNoTotal.
+inline constexpr int8_t kPythonMemory = 100;
+
+// Memory::allocated of a short record, and of kPythonMemory. The first Memory of a thread's chunk is never short: the
+// reader's sum begins with its totals.
 inline constexpr uint64_t kNoTotal = ~uint64_t{0};
 
 // The line that Python was executing. Belongs to the next Memory or OutOfMemory record of this thread, which has the

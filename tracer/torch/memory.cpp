@@ -17,16 +17,6 @@ constinit std::atomic<bool> g_is_over{false};
 // function; a line would double their cost.
 constexpr int64_t kSiteBytes = int64_t{64} << 10;
 
-[[gnu::noinline, gnu::cold]] void put_site(ThreadBuffer& buffer, Ticks now) noexcept {
-  const python::Site site = python::current_site(buffer);
-  if (site.line == 0) return;
-  auto* record = buffer.append<AllocationSite>(now);
-  if (!record) return;
-  record->function = site.function;
-  record->line = site.line;
-  buffer.commit();
-}
-
 [[gnu::noinline, gnu::cold]] void put_allocation_stack(ThreadBuffer& buffer, NativeFrameId stack, Ticks now) noexcept {
   auto* record = stack ? buffer.append<AllocationStack>(now) : nullptr;
   if (!record) return;
@@ -54,7 +44,7 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
   const Ticks now = session::now();
   const auto place = reinterpret_cast<uint64_t>(address);
   if (bytes >= kSiteBytes || kind == Kind::OutOfMemory) [[unlikely]]
-    put_site(*buffer, now);
+    python::put_allocation_site(*buffer, now);
   if (wants_stack) [[unlikely]]
     put_allocation_stack(*buffer, stack, now);
   // The reader adds up the CPU's totals itself, beginning with the first total that it finds. A block of
@@ -79,7 +69,7 @@ void put(Kind kind, void* address, int64_t bytes, uint64_t allocated, uint64_t r
 }  // namespace
 
 void start_memory() noexcept {
-  const bool memory = session::config().memory;
+  const bool memory = session::config().memory != MemoryMode::kOff;
   switch_memory(window::is_open());
   session::note_source("memory", memory ? SourceState::kOn : SourceState::kOff,
                        memory ? "torch's allocator reports" : "switched off (--memory off)");
@@ -87,7 +77,8 @@ void start_memory() noexcept {
 
 void switch_memory(bool on) noexcept {
   const bool is_over = g_is_over.load(std::memory_order_relaxed);
-  detail::g_wants_memory.store(on && !is_over && session::config().memory, std::memory_order_relaxed);
+  detail::g_wants_memory.store(on && !is_over && session::config().memory != MemoryMode::kOff,
+                               std::memory_order_relaxed);
 }
 
 void end_memory() noexcept {

@@ -152,6 +152,7 @@ class ProcessWriter final : public Sink {
     count(device.allocated, m.time, m.allocated, "Memory allocated, ", m);
     if (device.reserved.last != m.reserved) count(device.reserved, m.time, m.reserved, "Memory reserved, ", m);
   }
+  void python_memory(const MemoryEvent& m) override { memory(m); }
 
  private:
   struct Lane {                   // of a row
