@@ -13,8 +13,8 @@ namespace torchprof::formats {
 namespace {
 
 std::string owner_text(const OwnerText& owner, int8_t device_type = 0) {
-  if (device_type == kPythonMemory && owner.op.empty() && owner.module.empty() && !owner.place.empty())
-    return owner.place;
+  if (device_type == kPythonMemory && owner.op.empty() && owner.module.empty())
+    return owner.place.empty() ? "(not known)" : owner.place;
   std::string text = owner.op.empty() ? "(no operator)" : owner.op;
   if (!owner.outer_op.empty() && owner.outer_op != owner.op) text += " in " + owner.outer_op;
   for (const std::string* more : {&owner.module, &owner.place})

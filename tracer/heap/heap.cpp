@@ -3,8 +3,9 @@
 #include <pthread.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <atomic>
-#include <cstring>
+#include <utility>
 
 #include "tracer/process/diag.h"
 #include "tracer/python/abi.h"
@@ -213,7 +214,31 @@ void hook_free(void* context, void* block) {
 
 constexpr int kHookedDomains[] = {kMemDomain, kObjectDomain};
 
-bool is_our_allocator(const Allocator& allocator) noexcept { return allocator.malloc == hook_malloc; }
+// kBeneath: somebody has wrapped them. kGone: whoever wraps an allocator puts back the one from before, and with it
+// takes away hooks that came later.
+enum class Hooks : uint8_t { kOutermost, kBeneath, kGone };
+
+// The allocators of CPython itself have no context, or are those that we found.
+Hooks hooks_of(int domain) noexcept {
+  Allocator now{};
+  api().get_allocator(domain, &now);
+  if (now.malloc == hook_malloc) return Hooks::kOutermost;
+  const Allocator& before = g_allocators_before[domain];
+  const bool is_as_before = now.malloc == before.malloc && now.context == before.context;
+  return now.context && !is_as_before ? Hooks::kBeneath : Hooks::kGone;
+}
+
+bool are_all(Hooks wanted) noexcept {
+  return std::ranges::all_of(kHookedDomains, [wanted](int domain) { return hooks_of(domain) == wanted; });
+}
+
+void note_what_was_taken_away() noexcept {
+  if (!g_has_allocator_hooks || !are_all(Hooks::kGone)) return;
+  g_has_allocator_hooks = false;
+  session::note_source(kSourceName, SourceState::kFailed,
+                       "our hooks were taken away in the midst of the run, as the end of a tracemalloc does that had "
+                       "begun before them: what came then is missing");
+}
 
 // Why it cannot be; nullptr: it can.
 const char* prepare_hooks() noexcept {
@@ -238,6 +263,8 @@ void start() noexcept {
   if (const char* const why = prepare_hooks()) return session::note_source(kSourceName, SourceState::kFailed, why);
   session::note_source(kSourceName, SourceState::kOn, "one sample in 32 KiB that Python's allocator gives out");
   if (g_has_allocator_hooks) return;
+  static bool is_looked_at_the_end = false;
+  if (api().at_exit && !std::exchange(is_looked_at_the_end, true)) api().at_exit(note_what_was_taken_away);
   g_has_allocator_hooks = true;
   for (const int domain : kHookedDomains) {
     api().get_allocator(domain, &g_allocators_before[domain]);
@@ -247,14 +274,8 @@ void start() noexcept {
 }
 
 void stop() noexcept {
-  if (!g_has_allocator_hooks) return;
-  bool is_alone = true;
-  for (const int domain : kHookedDomains) {
-    Allocator now{};
-    api().get_allocator(domain, &now);
-    is_alone = is_alone && is_our_allocator(now);
-  }
-  if (!is_alone) return;
+  note_what_was_taken_away();
+  if (!g_has_allocator_hooks || !are_all(Hooks::kOutermost)) return;
   for (const int domain : kHookedDomains) api().set_allocator(domain, &g_allocators_before[domain]);
   g_has_allocator_hooks = false;
 }

@@ -438,3 +438,19 @@ def test_a_cell_of_a_notebook_shows_its_page_or_a_table(run_bare, notebook_pytho
     assert [output["output_type"] for output in table] == ["execute_result", "display_data"] and "work" in table[1]["data"]["text/plain"]
     assert "TORCHPROF_PYTHON: &#x27;all&#x27; is not allowed" in json.dumps(wrong).replace("'", "&#x27;")
     assert not list(tmp_path.glob("torchprof-*"))
+
+
+def test_that_the_end_of_an_older_tracemalloc_took_our_hooks_away_is_said(python, run, torchprof):
+    """And once it is over, the next recording has them again."""
+    text = """
+        import tracemalloc
+        for i in range(2):
+            if i == 0: tracemalloc.start()
+            with torchprof.profile("run%d" % i, memory="python") as p:
+                kept = [[i] * 1000 for i in range(1000)]
+                tracemalloc.stop()
+                del kept
+        print(json.dumps([p.directory.replace("run1", "run0"), p.directory]))
+        """
+    notes = [torchprof("report", directory).stdout for directory in run(python.path, text)]
+    assert ["our hooks were taken away" in each for each in notes] == [True, False], notes
