@@ -18,7 +18,8 @@ void ThreadCollector::slice(const Slice& s) {
   add_to(t.open_ns, s.own_ns);
   const bool is_operator = s.kind == SliceKind::kOperator;
   add_to(is_operator ? t.operator_ns : t.python_ns, s.self_ns);
-  ++(is_operator ? t.operators : t.python_calls);
+  // A collection, and a time in which nothing was recorded, are no calls.
+  if (s.kind != SliceKind::kGc && s.kind != SliceKind::kBlind) ++(is_operator ? t.operators : t.python_calls);
 }
 
 void ThreadCollector::gpu(const GpuActivity& a) {

@@ -72,7 +72,7 @@ std::vector<ThreadTally> threads_of(const Timeline& timeline) {
       const bool is_op = s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation;
       if (!row.is_overflow) open.any.add(s.begin, s.end);
       if (!s.is_async) (is_op ? open.operators : open.python).add(s.begin, s.end);
-      ++(is_op ? tally.operators : tally.python_calls);
+      if (s.kind != SpanKind::kGc) ++(is_op ? tally.operators : tally.python_calls);
     }
   }
   // The self times of a kind add up to the time in which any is open.

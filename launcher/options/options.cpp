@@ -87,10 +87,12 @@ void add_slice(CLI::App& app, formats::SliceRequest& slice) {
       ->take_all();
 }
 
-const formats::Format& named_format(const std::string& name, const std::string& shown_as) {
+// `allowed`: for the message.
+const formats::Format& named_format(const std::string& name, const std::string& shown_as,
+                                    const std::vector<std::string>& allowed) {
   if (const formats::Format* format = formats::find_format(name)) return *format;
-  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(format_names()) +
-              formats::did_you_mean(name, format_names()));
+  throw Error(shown_as + ": '" + name + "' is not a format of this version: " + joined(allowed) +
+              formats::did_you_mean(name, allowed));
 }
 
 // The column keys of all tables, in lines that fit a terminal.
@@ -295,7 +297,7 @@ ExportOptions parse_export(const Arguments& arguments) {
       if (name == kDataset)
         options.has_dataset = true;
       else
-        options.formats.push_back(&named_format(name, "export: --format"));
+        options.formats.push_back(&named_format(name, "export: --format", names));
     }
   if (options.has_dataset && options.outputs.size() != 1)
     throw Error("export: parquet is a directory of files: name one directory with -o");
@@ -417,7 +419,7 @@ Arguments parse_doctor(const Arguments& arguments) {
 std::vector<const formats::Format*> formats_named(const char* list) {
   std::vector<const formats::Format*> out;
   for (const std::string& name : split(list))
-    if (name != "none") out.push_back(&named_format(name, "format"));
+    if (name != "none") out.push_back(&named_format(name, "format", format_names()));
   return out;
 }
 
