@@ -29,7 +29,7 @@ constexpr Setting kSettings[] = {
     {"TORCHPROF_OPS", "--ops", 0, false, "on|off", "ATen operators and user annotations [on]"},
     {"TORCHPROF_SHAPES", "--shapes", 0, false, "on|off", "shapes, strides, dtypes and concrete inputs [on]"},
     {"TORCHPROF_MEMORY", "--memory", 0, false, "off|on|python",
-     "allocator events of torch; python: and samples of what Python allocates, with lines [on]"},
+     "torch's allocators; python: and samples of what Python itself allocates [on]"},
     {"TORCHPROF_GPU", "--gpu", 0, false, "off|kernels|on|full",
      "nothing; kernels, copies; + calls that start them or wait; + all calls, events [on]"},
     {"TORCHPROF_NVTX", "--nvtx", 0, false, "on|off|emit",
