@@ -31,15 +31,22 @@ uint32_t number_of(std::string_view text) {  // 0: it is none
   return error == std::errc{} && end == text.data() + text.size() ? number : 0;
 }
 
-// Whether it is on its way from its last instruction to being a zombie (the kernel's PF_EXITING, in the flags of
-// proc_pid_stat(5)). Free of its memory, it still holds its files.
+// Whether it is on its way from its last instruction to being a zombie: all its threads are (the kernel's PF_EXITING,
+// in the flags of proc_pid_stat(5)), and not all of them are through. Its files are closed by the last one, which may
+// be any; the others, the main thread too, are zombies by then.
 bool is_ending(uint32_t pid) {
   constexpr unsigned kExiting = 0x4;
-  char state = 0;
-  unsigned flags = 0;
-  return std::sscanf(stat_behind_name(std::to_string(pid)).c_str(), " %c %*d %*d %*d %*d %*d %u", &state, &flags) ==
-             2 &&
-         state != 'Z' && state != 'X' && (flags & kExiting) != 0;
+  bool some_are_left = false;
+  std::error_code error;
+  for (fs::directory_iterator at(proc_file(pid, "task"), error), end; !error && at != end; at.increment(error)) {
+    const std::string thread = std::to_string(pid) + "/task/" + at->path().filename().string();
+    char state = 0;
+    unsigned flags = 0;
+    if (std::sscanf(stat_behind_name(thread).c_str(), " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) continue;
+    if ((flags & kExiting) == 0) return false;
+    some_are_left = some_are_left || (state != 'Z' && state != 'X');
+  }
+  return some_are_left;
 }
 
 std::vector<uint32_t> all_pids() {

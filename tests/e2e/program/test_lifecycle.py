@@ -534,10 +534,12 @@ def test_a_daemon_is_not_waited_for_and_its_spool_is_kept(run_torchprof, torchpr
     assert said["still_running"] == [] and said["exported"]
 
 
-def test_a_process_that_is_being_ended_is_not_called_running(start, torchprof, program, tmp_path):
-    """Much memory makes the way long from the command line that is empty to the files that are closed."""
-    script = program(textwrap.dedent("""
-        import os, time
+@pytest.mark.parametrize("threads", [0, 20])
+def test_a_process_that_is_being_ended_is_not_called_running(start, torchprof, program, tmp_path, threads):
+    """Much memory makes the way long from the command line that is empty to the files that are closed, which any thread may be the last to do."""
+    script = program("THREADS = %d" % threads + textwrap.dedent("""
+        import os, threading, time
+        for _ in range(THREADS): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
         memory = b"x" * (1 << 30)
         open("pid", "w").write(str(os.getpid()))
         time.sleep(600)
