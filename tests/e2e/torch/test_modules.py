@@ -419,6 +419,7 @@ class Net(nn.Module):
 net = Net()
 for name, module in net.named_modules():
     module.name = name
+began = time.perf_counter_ns()
 for _ in range(2):
     loss = net(torch.ones(2, 4, requires_grad=True))
     in_backward = True
@@ -427,6 +428,7 @@ for _ in range(2):
     else:
         loss.backward()
     in_backward = False
+print(time.perf_counter_ns() - began)
 print(json.dumps({name: [times[0], times[1], net.get_submodule(name).ms] for name, times in told.items()}))
 """
 
@@ -436,7 +438,7 @@ print(json.dumps({name: [times[0], times[1], net.get_submodule(name).ms] for nam
 def test_what_a_backward_computes_again_is_a_time_of_its_own_in_modules_and_what_they_are_in(run_torchprof, torchprof, torch_python, program, pattern, reentrant):
     run = run_torchprof([torch_python, program(CHECKPOINTED), pattern, reentrant])
     assert run.status == 0, run.stderr
-    told = json.loads(run.stdout)
+    took, told = map(json.loads, run.stdout.splitlines())
     rows = module_rows(torchprof, run)
     ms = lambda path, key: rows[path][key] / 1e6
     for path, (forward, again, each) in told.items():
@@ -452,8 +454,8 @@ def test_what_a_backward_computes_again_is_a_time_of_its_own_in_modules_and_what
         assert row["total_ns"] == row["forward_total_ns"] + row["backward_total_ns"] + row["recompute_total_ns"]
         # What is inside of it takes no longer than it does.
         assert row["total_ns"] >= sum(other["self_ns"] for other in inside) * 0.999
-    # No time counts twice: the model's is at most the program's, and the sleeps of the recomputation are none of the backward's.
-    assert rows[""]["backward_total_ns"] / 1e6 < sum(again * each for _, again, each in told.values()) or pattern in ("none", "function")
+    # No time counts twice, as the sleeps of the recomputation would if they were the backward's, too: the model's is at most the program's.
+    assert rows[""]["total_ns"] <= took
     # The trace file tells the same.
     of_trace = torchprof("report", run.trace_paths[0], "-t", "modules", "--json", "-n", 1000)
     assert of_trace.returncode == 0, of_trace.stderr
