@@ -87,11 +87,7 @@ void look_at(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen) 
   if (!seen.has_queue || has_rest) {
     uint64_t total = 0;
     const bool is_known = read_queued(seen, total);
-    if (is_known && seen.has_queue && total > seen.queued) {
-      const uint64_t counted = total - seen.queued, known = std::min(counted, seen.queued_ahead);
-      seen.queued_ahead -= known;
-      queued += counted - known;
-    }
+    if (is_known && seen.has_queue && total > seen.queued) queued += total - seen.queued;
     seen.queued = total;
     seen.has_queue = is_known;
   }
@@ -105,13 +101,7 @@ void look_at(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen) 
   seen.what = 0;
   seen.name = {};
   const int64_t rest = gone - static_cast<int64_t>(did) - static_cast<int64_t>(queued);
-  const bool was_runnable = std::exchange(seen.is_runnable, false);
   if (rest > gone / 20) ask_what_it_waits_for(memory, seen);
-  // Whoever could run and did not was in the queue, which the kernel counts when it is over.
-  if (was_runnable && did == 0 && seen.has_queue && rest > 0) {
-    seen.queued_ahead += static_cast<uint64_t>(rest);
-    queued += static_cast<uint64_t>(rest);
-  }
   record(seen, now, did, queued);
   // A thread that waits now has the same line and the same wait until its clock moves.
   seen.is_waiting = seen.wait != SampledWait::kUnknown;

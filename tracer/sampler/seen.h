@@ -30,10 +30,8 @@ struct Seen {
   int64_t state_again;  // the wait is recorded then, although it goes on
   uint64_t ran;         // totals at `until`, ns
   uint64_t queued;
-  uint64_t queued_left;   // of what the kernel has counted, more than there was time since the look before
-  uint64_t queued_ahead;  // recorded as time in the queue, and not yet counted by the kernel
-  bool is_runnable;       // at the last look it ran, or was in the queue; false: it was not asked for
-  int schedstat;          // a descriptor of our own table; -1: none
+  uint64_t queued_left;  // of what the kernel has counted, more than there was time since the look before
+  int schedstat;         // a descriptor of our own table; -1: none
   uint32_t node;
   bool is_inner;
   SampledWait wait;

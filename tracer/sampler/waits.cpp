@@ -125,9 +125,9 @@ void ask_what_it_waits_for(const ProcessMemory& memory, Seen& seen) noexcept {
   seen.what = 0;
   seen.name = {};
   char text[160];  // "202 0x7f00 0x189 ...", or "running"
-  if (!read_file(ProcPath("/proc/self/task/", seen.thread.tid, "/syscall").get(), text)) return;
-  seen.is_runnable = text[0] == 'r';
-  if (text[0] < '0' || text[0] > '9') return;
+  if (!read_file(ProcPath("/proc/self/task/", seen.thread.tid, "/syscall").get(), text) || text[0] < '0' ||
+      text[0] > '9')
+    return;
   char* at = text;
   const long number = strtol(at, &at, 10);
   const uint64_t first = strtoull(at, &at, 16), second = strtoull(at, &at, 16);

@@ -224,6 +224,12 @@ def test_on_a_busy_machine_what_a_thread_waits_for_a_processor_is_all_that_the_k
     """The kernel counts it when the thread runs again, which is seldom between the same two looks."""
     run = run_torchprof([python.path, program("""
 import os, subprocess, sys, threading, time
+while not (ours := [t for t in os.listdir("/proc/self/task") if open("/proc/self/task/%s/comm" % t).read() == "torchprof stack\\n"]): time.sleep(0.01)
+def wait_for_looks():
+    looks = lambda: int(open("/proc/self/task/%s/schedstat" % ours[0]).read().split()[2])
+    until = looks() + 5
+    while looks() < until: time.sleep(0.01)
+wait_for_looks()  # what was before the first one is not known
 others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(3 * os.cpu_count())]
 def counted(): return int(open("/proc/thread-self/schedstat").read().split()[1])
 def work(before):
@@ -233,11 +239,7 @@ before = counted()
 work(before)
 print(threading.get_native_id(), counted() - before)
 for other in others: other.kill()
-# What it waited for after the last look is known at the next one.
-ours, = [t for t in os.listdir("/proc/self/task") if open("/proc/self/task/%s/comm" % t).read() == "torchprof stack\\n"]
-def looks(): return int(open("/proc/self/task/%s/schedstat" % ours).read().split()[2])
-until = looks() + 5
-while looks() < until: time.sleep(0.01)
+wait_for_looks()  # what came after the last one is known at the next one
 """)], options=["--sample", "50", "--python", "modules"])
     assert run.status == 0, run.stderr
     tid, counted = map(int, run.stdout.split())
