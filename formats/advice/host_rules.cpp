@@ -39,8 +39,7 @@ class HostRules {
     if (!v_.has_gpu()) threads();
     zero_grad();
     first_touch();
-    leak();
-    python_leak();
+    if (!leak()) python_leak();
   }
 
  private:
@@ -262,7 +261,8 @@ class HostRules {
                              "that keeps memory (jemalloc, tcmalloc)."});
   }
 
-  void leak() {
+  // Whether it names what Python keeps.
+  bool leak() {
     constexpr int64_t kLeast = 64 << 10;       // bytes a step
     for (const MemoryGrowth& g : s_.growth) {  // the largest first
       if (g.looked == 0) continue;
@@ -285,7 +285,7 @@ class HostRules {
                              .todo = "Look for what gets longer with each step: a list, a dictionary, a history of "
                                      "numbers; keep an array of them, write them out, or drop them.",
                              .weight = 0.1});
-        return;
+        return true;
       }
       const std::string_view device = g.device_type == 0 ? "CPU" : "GPU";
       findings_.push_back(
@@ -297,8 +297,9 @@ class HostRules {
            .todo = "Keep numbers instead of tensors that hold a graph (loss.item(), detach()), and empty the lists "
                    "that keep them.",
            .weight = 0.1});
-      return;
+      return false;
     }
+    return false;
   }
 
   // The process grows, and torch's tensors do not: from a quarter of the run on, in both halves of the rest, so that
@@ -315,7 +316,6 @@ class HostRules {
       if (u.resident_bytes != 0) seen.emplace_back(steps, u.resident_bytes);
     }
     if (seen.size() < 12) return;
-    if (std::ranges::any_of(findings_, [](const Finding& f) { return f.rule == "leak"; })) return;
     const auto at = [&seen](size_t quarters) { return seen[(seen.size() - 1) * quarters / 8]; };
     const auto rate = [](auto a, auto b) {
       return b.first > a.first && b.second > a.second ? (b.second - a.second) / (b.first - a.first) : 0;

@@ -112,9 +112,8 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
                                 : "in windows: owners are known of what was allocated in the window of the peak");
   if (device.type == kPythonMemory)
     table.remarks.push_back(
-        "these are samples, so bytes are estimates and blocks are those sampled; what numpy and C++ take from malloc "
-        "is "
-        "not in them");
+        "these are samples: bytes are estimates, and blocks are those sampled; without what numpy and C++ take from "
+        "malloc");
   if (device.peak_mapped_bytes != 0)
     table.remarks.push_back(memory_text(device.peak_mapped_bytes) +
                             " of it are mapped files and shared memory, which torch's allocator does not count");

@@ -11,6 +11,7 @@
 #include "tracer/python/abi.h"
 #include "tracer/python/site.h"
 #include "tracer/session.h"
+#include "tracer/window.h"
 
 namespace torchprof::heap {
 namespace {
@@ -44,11 +45,12 @@ constexpr unsigned kAlignmentShift = 4;  // of pymalloc's blocks
 
 BlockBucket* g_block_buckets = nullptr;  // 8 MiB, of which only what is used takes memory
 constinit std::atomic<uint64_t> g_block_epoch{1};
-constinit std::atomic<uint32_t> g_block_epoch_of{0};  // what the session called its window then
+constinit std::atomic<uint32_t> g_block_epoch_of{0};  // of the session's turn and this window
 constinit std::atomic<bool> g_blocks_are_full{false};
 
 // Whoever comes first in a new window begins a new epoch. That two might is no harm.
-uint64_t block_epoch(uint32_t live) noexcept {
+uint64_t block_epoch() noexcept {
+  const uint32_t live = live_of(session::turn(), static_cast<uint16_t>(window::number()));
   if (g_block_epoch_of.load(std::memory_order_relaxed) != live) {
     g_block_epoch_of.store(live, std::memory_order_relaxed);
     g_block_epoch.fetch_add(1, std::memory_order_relaxed);
@@ -135,12 +137,12 @@ int64_t next_distance() noexcept {
   ThreadBuffer* const buffer = session::current_buffer();
   const auto address = reinterpret_cast<uint64_t>(block);
   if (!buffer) return;
-  if (!keep_block(address, static_cast<uint64_t>(bytes), block_epoch(buffer->live))) {
+  if (!keep_block(address, static_cast<uint64_t>(bytes), block_epoch())) {
     if (!g_blocks_are_full.exchange(true, std::memory_order_relaxed))
       session::note_source(kSourceName, SourceState::kFailed, "too many blocks live: some samples are left out");
     return;
   }
-  if (!put_block(*buffer, address, bytes)) take_block(address, block_epoch(buffer->live));
+  if (!put_block(*buffer, address, bytes)) take_block(address, block_epoch());
 }
 
 [[gnu::noinline, gnu::cold]] void record_points(void* block, int64_t left) noexcept {
@@ -155,7 +157,7 @@ int64_t next_distance() noexcept {
   ThreadBuffer* const buffer = session::current_buffer();
   if (!buffer) return;
   const auto address = reinterpret_cast<uint64_t>(block);
-  if (const uint64_t bytes = take_block(address, block_epoch(buffer->live)))
+  if (const uint64_t bytes = take_block(address, block_epoch()))
     put_block(*buffer, address, -static_cast<int64_t>(bytes));
 }
 

@@ -2,12 +2,16 @@
 import json
 import os
 import shutil
+import struct
 import textwrap
 
 import pytest
 
+import spool_records
 from conftest import ROOT
 from pypi_python import python_with
+
+MEMORY, OF_PYTHON = 68, 100  # tracer/spool/record.h
 
 STATE = """
 import gc, json, os, sys, threading, time, warnings
@@ -454,3 +458,25 @@ def test_that_the_end_of_an_older_tracemalloc_took_our_hooks_away_is_said(python
         """
     notes = [torchprof("report", directory).stdout for directory in run(python.path, text)]
     assert ["our hooks were taken away" in each for each in notes] == [True, False], notes
+
+
+def test_what_an_earlier_window_had_of_python_s_memory_is_none_of_the_next_one_s(python, run_torchprof, program, environment):
+    """Between windows blocks are freed, and others have their addresses."""
+    path = program(textwrap.dedent("""
+        import torchprof
+        with torchprof.profile():
+            kept = [[i] * 600 for i in range(3000)]
+        del kept
+        kept = [[i] * 600 for i in range(3000)]
+        with torchprof.profile():
+            mark = bytearray(7_000_000)
+            del kept
+        """))
+    run = run_torchprof([python.path, path], env=environment, options=["-w", "manual", "--memory", "python"])
+    assert run.status == 0, run.stderr
+    spool, = spool_records.spools(run)
+    blocks = [struct.unpack_from("<Qq", record, 8) for kind, record in spool_records.records(spool) if kind == MEMORY and record[40] == OF_PYTHON]
+    mark, = [i for i, (_, size) in enumerate(blocks) if size >= 7_000_000]
+    assert sum(size for _, size in blocks[:mark]) > 10_000_000
+    known = {address for address, size in blocks[mark:] if size > 0}
+    assert {address for address, size in blocks[mark:] if size < 0} <= known
