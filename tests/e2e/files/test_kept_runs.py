@@ -1,7 +1,8 @@
 """Runs that earlier versions recorded are read for ever. tests/e2e/files/kept/VERSION has their run directories (run.json and spool, packed)
 and what that version itself said of them (facts.json): neither is ever made anew. A version that writes what none before it wrote adds its own.
 Where that version was wrong, corrected.json has what is right, and nothing else:
-    0.2.0    ranges were cut to the functions in which they began; they have their recorded times
+    0.2.0    ranges were cut to the functions in which they began; they have their recorded times;
+             the table of threads counted collections of garbage as calls of Python
 
 0.2.0 is commit 998d056, spool version 3, on Debian 12 with Python 3.11.2 and torch 1.13.1:
     whole    torchprof run -- python3 train.py
