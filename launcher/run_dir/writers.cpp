@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
-#include <cstdio>
+#include <csignal>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string_view>
 #include <thread>
 
@@ -31,20 +32,31 @@ uint32_t number_of(std::string_view text) {  // 0: it is none
   return error == std::errc{} && end == text.data() + text.size() ? number : 0;
 }
 
-// Whether it is on its way from its last instruction to being a zombie: all its threads are (the kernel's PF_EXITING,
-// in the flags of proc_pid_stat(5)), and not all of them are through. Its files are closed by the last one, which may
-// be any; the others, the main thread too, are zombies by then.
+// What proc_pid_stat(5) says of a thread whose end is certain: the kernel's PF_EXITING in its flags, or SIGKILL among the
+// signals that it has not taken yet, which the end of a process gives to all its threads.
+struct ThreadEnd {
+  bool is_certain = false;
+  bool is_over = false;
+};
+ThreadEnd end_of(const std::string& thread) {
+  constexpr size_t kState = 0, kFlags = 6, kSignals = 28;  // fields 3, 9 and 31
+  constexpr uint32_t kExiting = 0x4, kKilled = uint32_t{1} << (SIGKILL - 1);
+  std::istringstream in(stat_behind_name(thread));
+  const std::vector<std::string> fields{std::istream_iterator<std::string>(in), {}};
+  if (fields.size() <= kSignals) return {.is_certain = true, .is_over = true};  // it is not there any more
+  return {.is_certain = (number_of(fields[kFlags]) & kExiting) != 0 || (number_of(fields[kSignals]) & kKilled) != 0,
+          .is_over = fields[kState] == "Z" || fields[kState] == "X"};
+}
+
+// Whether it is on its way from its last instruction to being a zombie: all its threads are, and not all of them are
+// through. Its files are closed by the last one, which may be any; the others, the main thread too, are zombies by then.
 bool is_ending(uint32_t pid) {
-  constexpr unsigned kExiting = 0x4;
   bool some_are_left = false;
   std::error_code error;
   for (fs::directory_iterator at(proc_file(pid, "task"), error), end; !error && at != end; at.increment(error)) {
-    const std::string thread = std::to_string(pid) + "/task/" + at->path().filename().string();
-    char state = 0;
-    unsigned flags = 0;
-    if (std::sscanf(stat_behind_name(thread).c_str(), " %c %*d %*d %*d %*d %*d %u", &state, &flags) != 2) continue;
-    if ((flags & kExiting) == 0) return false;
-    some_are_left = some_are_left || (state != 'Z' && state != 'X');
+    const ThreadEnd thread = end_of(std::to_string(pid) + "/task/" + at->path().filename().string());
+    if (!thread.is_certain) return false;
+    some_are_left = some_are_left || !thread.is_over;
   }
   return some_are_left;
 }
@@ -132,13 +144,16 @@ uint32_t Writers::writer_of(const fs::path& spool) {
 }
 
 bool Writers::is_written(const fs::path& spool) {
-  spool_lock::Writer writer = spool_lock::look_for_writer(spool.c_str());
   const uint32_t pid = number_in(spool);
-  // A process that ends releases its locks last: it seems to write while its memory is given back.
-  while (writer == spool_lock::Writer::kLives && waited_ < kLongestEnding && is_ending(pid)) {
+  spool_lock::Writer writer{};
+  // A process that ends releases its locks last: it seems to write while its memory is given back. Whether it ends is
+  // looked at first: once it is over, its lock is no more.
+  for (;;) {
+    const bool ends = waited_ < kLongestEnding && is_ending(pid);
+    writer = spool_lock::look_for_writer(spool.c_str());
+    if (!ends || writer != spool_lock::Writer::kLives) break;
     std::this_thread::sleep_for(kLookAtEnding);
     waited_ += kLookAtEnding;
-    writer = spool_lock::look_for_writer(spool.c_str());
   }
   return writer == spool_lock::Writer::kLives || (writer == spool_lock::Writer::kUnknown && writer_of(spool) != 0);
 }
