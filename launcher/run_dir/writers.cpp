@@ -32,8 +32,8 @@ uint32_t number_of(std::string_view text) {  // 0: it is none
   return error == std::errc{} && end == text.data() + text.size() ? number : 0;
 }
 
-// What proc_pid_stat(5) says of a thread whose end is certain: the kernel's PF_EXITING in its flags, or SIGKILL among the
-// signals that it has not taken yet, which the end of a process gives to all its threads.
+// What proc_pid_stat(5) says of a thread whose end is certain: the kernel's PF_EXITING in its flags, or SIGKILL among
+// the signals that it has not taken yet, which the end of a process gives to all its threads.
 struct ThreadEnd {
   bool is_certain = false;
   bool is_over = false;
@@ -49,7 +49,8 @@ ThreadEnd end_of(const std::string& thread) {
 }
 
 // Whether it is on its way from its last instruction to being a zombie: all its threads are, and not all of them are
-// through. Its files are closed by the last one, which may be any; the others, the main thread too, are zombies by then.
+// through. Its files are closed by the last one, which may be any; the others, the main thread too, are zombies by
+// then.
 bool is_ending(uint32_t pid) {
   bool some_are_left = false;
   std::error_code error;
