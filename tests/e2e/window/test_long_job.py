@@ -27,7 +27,8 @@ def test_what_is_planted_in_a_long_job_is_captured_and_named(torch_python, run_t
     assert sum(path.stat().st_blocks * 512 for path in files) < 100e6, [(path.name, path.stat().st_size) for path in files]
     with gzip.open(run.directory / "trace.json.gz", "rt") as lines:
         slices = sum(line.startswith('{"ph":"X"') for line in lines)
-    assert 100_000 < slices < 1_000_000
+    # The budget is a million events, and each window is whole: the last one may go beyond it.
+    assert 100_000 < slices < 1_100_000
 
 
 def test_the_rank_that_others_wait_for_is_named(torch_python, run_torchprof):
