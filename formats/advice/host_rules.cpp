@@ -261,6 +261,10 @@ class HostRules {
                              "that keeps memory (jemalloc, tcmalloc)."});
   }
 
+  static constexpr std::string_view kWhatGetsLonger =
+      "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep an array of them, "
+      "write them out, or drop them";
+
   // Whether it names what Python keeps.
   bool leak() {
     constexpr int64_t kLeast = 64 << 10;       // bytes a step
@@ -282,8 +286,7 @@ class HostRules {
                                          plural(blocks, "sampled block") + " from " + plural(g.steps, "step") + " of " +
                                          count_text(g.looked) + " stay; this line made the most of them.",
                              .where = g.owner.place,
-                             .todo = "Look for what gets longer with each step: a list, a dictionary, a history of "
-                                     "numbers; keep an array of them, write them out, or drop them.",
+                             .todo = std::string(kWhatGetsLonger) + ".",
                              .weight = 0.1});
         return true;
       }
@@ -338,9 +341,7 @@ class HostRules {
       Finding f{.rule = "leak",
                 .what = by + ", that of torch's tensors does not.",
                 .evidence = from + "So it is Python objects that are kept, or memory of a library.",
-                .todo =
-                    "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep "
-                    "an array of them, write them out, or drop them (--memory python names the lines).",
+                .todo = std::string(kWhatGetsLonger) + " (--memory python names the lines).",
                 .weight = 0.1};
       if (const uint32_t line = line_that_keeps(v_); line != 0) {
         f.where = v_.where(line);

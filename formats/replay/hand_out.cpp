@@ -132,8 +132,11 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
     event.allocated = event.is_mapped ? 0 : cpu_memory_.total(memory, !thread.cursor.is_next());
     event.inherited = event.is_mapped ? 0 : std::min(event.allocated, cpu_memory_.inherited());
   }
-  constexpr int64_t kMostBytes = int64_t{1} << 60;  // a damaged record may have any number
   const bool is_of_python = memory.device_type == kPythonMemory;
+  if (is_of_python) {
+    python_memory_ = std::max<int64_t>(0, sum(python_memory_, memory.bytes));
+    event.allocated = static_cast<uint64_t>(python_memory_);
+  }
   const ThreadStack& stack = thread.stack;
   event.stack = &stack;
   event.native = std::exchange(thread.native, {});
@@ -151,11 +154,7 @@ void Replay::Impl::memory(ReplayThread& thread, const Memory& memory, bool is_ou
   } else if (python >= 0) {
     event.function = stack[python].function;
   }
-  if (!is_of_python) return sink_->memory(event);
-  python_memory_ =
-      std::clamp<int64_t>(python_memory_ + std::clamp(memory.bytes, -kMostBytes, kMostBytes), 0, kMostBytes);
-  event.allocated = static_cast<uint64_t>(python_memory_);
-  sink_->python_memory(event);
+  is_of_python ? sink_->python_memory(event) : sink_->memory(event);
 }
 
 // On the thread that has the first record in the window.
