@@ -166,6 +166,7 @@ int64_t own_clock() noexcept { return clock::read_ns(CLOCK_THREAD_CPUTIME_ID); }
 void begin_anew() noexcept {
   Sampling& s = g_sampling;
   s.pid = getpid();
+  s.since = clock::read_ns(CLOCK_MONOTONIC);
   g_looks.codes.clear(), g_looks.lines.clear(), g_looks.nodes.clear();
   g_looks.count = 0;
   forget_names();
@@ -197,7 +198,7 @@ void run() noexcept {
   const auto self = static_cast<uint32_t>(syscall(SYS_gettid));
   const ProcessMemory memory = ProcessMemory::own(s.pid);
   const InterpreterDef at = python::described_stacks();
-  const int64_t period = kSecond / s.hz, started = clock::read_ns(CLOCK_MONOTONIC);
+  const int64_t period = kSecond / s.hz;
   const int64_t part = std::clamp<int64_t>(kPartOfProcessor * kUsualHz / s.hz, 1, kPartOfProcessor);
   int64_t least = 0;  // pause, because of what rounds take
   int64_t used = own_clock();
@@ -215,7 +216,7 @@ void run() noexcept {
       }
     }
     if (s.opens_spool && session::state() == session::State::kArmed &&
-        clock::read_ns(CLOCK_MONOTONIC) - started >= kUntilSpool)
+        clock::read_ns(CLOCK_MONOTONIC) - s.since >= kUntilSpool)
       session::open_spool();
     if (session::state() != session::State::kCapturing) continue;
     look_around(memory, at, self);

@@ -105,7 +105,8 @@ struct Sampling {
   int64_t last_list = 0;
   int64_t last_others = 0;  // when only_ours_are_left() was asked
   uint64_t random = 0x2545f4914f6cdd1d;
-  pid_t pid = 0;  // of the process that this is about
+  pid_t pid = 0;      // of the process that this is about
+  int64_t since = 0;  // it is sampled; each fork of it ends the thread and starts it again
   bool has_own_table = false;
   bool opens_spool = false;  // somebody has asked for it: of a process without events, too
   size_t kept = 0;           // descriptors
