@@ -20,7 +20,8 @@ namespace torchprof::processor_time {
 namespace {
 
 constexpr int64_t kMs = 1'000'000;
-constexpr int64_t kLeastApart = 5 * kMs, kMachineApart = 1000 * kMs;
+constexpr int64_t kLeastApart = 5 * kMs;
+constexpr int64_t kMachineFirst = 100 * kMs, kMachineApart = 1000 * kMs;  // it says hundredths of a second
 constexpr int64_t kPartOfRun = 20'000;
 constexpr int64_t kOneMoment = kMs / 10;
 constexpr int kMostTries = 3;
@@ -136,7 +137,9 @@ void look(uint64_t thread, int64_t now, bool in_window) noexcept {
     if (clock::read_ns(CLOCK_MONOTONIC) - begin < kOneMoment) break;
   }
   if (!session::record_processor_time(use, at)) return;
-  if (s.last_of_machine != 0 && now - s.last_of_machine < std::max(kMachineApart, apart)) return;
+  // Soon in a run that may be short, each second in one that goes on.
+  const int64_t machine_apart = std::clamp(now - s.began, kMachineFirst, kMachineApart);
+  if (s.last_of_machine != 0 && now - s.last_of_machine < std::max(machine_apart, apart)) return;
   s.last_of_machine = now;
   look_at_machine();
 }

@@ -7,6 +7,7 @@
 #include <set>
 #include <string_view>
 
+#include "formats/advice/rules.h"
 #include "formats/io/cells.h"
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
@@ -77,7 +78,7 @@ class AdviceAssembly {
     // Rules look at one process and at the mean of its steps: what one rank of many has, or what a typical step has
     // little of, may be next to nothing.
     std::erase_if(result_.findings, [this](const Finding& f) {
-      return f.cost_ns > 0 && f.cost_ns < (f.is_rare ? result_.mean_step_ns : result_.step_ns) / 50;
+      return f.cost_ns > 0 && f.cost_ns < (f.is_rare ? result_.mean_step_ns : result_.step_ns) / 100 * kLeastPercent;
     });
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
       return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns) * preference_of(f.rule);
@@ -365,23 +366,28 @@ class AdviceAssembly {
   // processes that have them, it can do something about it.
   void processor() {
     int64_t queued = 0, steps = 0;
+    double shares = 0;
     for (const size_t i : looked_at_) {
       const std::optional<int64_t> ns = all_[i].advice->use.typical_queued();
       if (!ns) return;
       add_to(queued, *ns);
       add_to(steps, all_[i].advice->step_ns);
+      shares += all_[i].advice->use.queued_share;
     }
     if (queued * 20 < steps) return;
     const ProcessAdvice& first = *all_[looked_at_.front()].advice;
     const auto text = [](double n) { return print("%.1f", n); };
+    const std::optional<double> known = first.use.others_ran;
+    // The most that they can have had where that is not known.
+    const double others = known.value_or(std::max(0.0, first.processors - first.use.process_ran));
     std::string evidence;
     if (first.processors != 0)
       evidence = "Of " + plural(first.processors, "processor") + " the process keeps " + text(first.use.process_ran) +
-                 " busy, others " + text(first.use.others_ran) + ".";
+                 " busy" + (known ? ", others " + text(*known) : std::string()) + ".";
     Finding f{.rule = "processor", .cost_ns = mean(queued), .evidence = evidence};
     const size_t children = working_beside();
     // Where others have most of the processors it is not for its own threads that it waits.
-    const bool is_its_own = first.use.process_ran * 2 >= first.use.others_ran;
+    const bool is_its_own = first.use.process_ran * 2 >= others;
     if (first.processors != 0 && first.threads > first.processors && is_its_own) {
       f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +
                plural(first.processors, "processor") +
@@ -396,13 +402,13 @@ class AdviceAssembly {
         set_place(f, first.sharing.operators);
         add_sentence(f.evidence, "The line is that of the operators that take most of the time.");
       }
-    } else if (first.use.process_ran > 1.3 && first.use.process_ran > 2 * first.use.others_ran) {
+    } else if (first.use.process_ran > 1.3 && first.use.process_ran > 2 * others) {
       f.what =
           "The process has more threads at work than there are processors: the one that runs the program is ready to "
           "run for {} and has none.";
       f.todo =
           "Use fewer threads: of operators (torch.set_num_threads(), OMP_NUM_THREADS) and of the program's own pools.";
-    } else if (children + 1 > first.processors && first.processors != 0 && first.use.others_ran > 0.5) {
+    } else if (children + 1 > first.processors && first.processors != 0 && known && *known > 0.5) {
       f.what =
           "Other processes that the program started keep the processors busy: the thread that runs the program is "
           "ready to run for {} and has none.";
@@ -410,11 +416,12 @@ class AdviceAssembly {
       set_place(f, first.sharing.children);
       f.todo = "Start fewer of them at a time, or give them a lower priority (os.nice()), or another machine.";
     } else {
-      note("the machine was busy: the program's thread was ready to run for " + percent_text(queued, steps) +
+      note("the machine was busy: the program's thread was ready to run for " +
+           print("%.1f %%", 100 * shares / static_cast<double>(looked_at_.size())) +
            " of its time without a processor" +
-           (first.processors == 0
+           (first.processors == 0 || !known
                 ? std::string()
-                : "; of " + plural(first.processors, "processor") + " others had " + text(first.use.others_ran)));
+                : "; of " + plural(first.processors, "processor") + " others had " + text(*known)));
       return;
     }
     result_.findings.push_back(std::move(f));

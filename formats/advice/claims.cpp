@@ -23,8 +23,9 @@ int64_t GroupCost::typical(double part) const {
     std::vector<int64_t> having;
     for (const int64_t each : by_step)
       if (each > 0) having.push_back(each);
-    ns_of_step = std::min(ns_of_step, median_of(std::move(having)) / static_cast<int64_t>(by_step.size()) *
-                                          static_cast<int64_t>(steps_with));
+    const double in_half = static_cast<double>(median_of(std::move(having)));
+    ns_of_step = std::min(ns_of_step, static_cast<int64_t>(in_half * static_cast<double>(steps_with) /
+                                                           static_cast<double>(by_step.size())));
   }
   return static_cast<int64_t>(static_cast<double>(ns_of_step) * part);
 }

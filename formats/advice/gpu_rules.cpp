@@ -275,7 +275,7 @@ class GpuRules {
   void copying() {
     for (const bool is_pageable : {true, false}) {
       const int64_t cost = v_.per_step(exposed(is_pageable ? pageable_ : copied_));
-      if (!is_worth(cost, v_, is_pageable ? 50 : 20)) continue;
+      if (!is_worth(cost, v_, is_pageable ? kLeastPercent : 5)) continue;
       const WorkSum* most = nullptr;
       uint32_t name = 0;
       uint64_t count = 0;
@@ -314,7 +314,7 @@ class GpuRules {
       return number_text(v_.per_step(sum.count), "kernel") + " of " +
              ns_text(sum.ns / static_cast<int64_t>(std::max<uint64_t>(1, sum.count))) + " on average.";
     };
-    if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count && is_worth(v_.per_step(tiny.ns), v_, 20))
+    if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count && is_worth(v_.per_step(tiny.ns), v_, 5))
       say("tiny kernels", v_.per_step(tiny.ns / 2),
           "Kernels of less than 10 us take " + ns_text(v_.per_step(tiny.ns)) + ".", text(tiny), most_of(tiny.places),
           "Fuse them (torch.compile, foreach or fused optimizers), or use CUDA graphs.");
@@ -330,7 +330,7 @@ class GpuRules {
           "Use memory_format=torch.channels_last for the model and its inputs.");
     // They read and write the same memory again, so a row of them costs as little as one. Only where the GPU is what a
     // step waits for.
-    if (v_.busy_ns() >= v_.all_ns() / 2 && is_worth(v_.per_step(fusible_ns_), v_, 20))
+    if (v_.busy_ns() >= v_.all_ns() / 2 && is_worth(v_.per_step(fusible_ns_), v_, 5))
       say("fusing", v_.per_step(fusible_ns_),
           "Kernels that follow one of their kind, each for all elements, take " + ns_text(v_.per_step(fusible_ns_)) +
               ".",

@@ -54,6 +54,12 @@ class HostRules {
   }
   const Sums& sums(Activity activity) const { return of_[static_cast<size_t>(activity)]; }
 
+  // The index of the step that a time is in, or of the next one.
+  size_t step_at(int64_t time) const {
+    const auto step = std::ranges::upper_bound(v_.steps(), time, {}, &StepSpan::end);
+    return std::min(static_cast<size_t>(step - v_.steps().begin()), v_.steps().size() - 1);
+  }
+
   // By which step it is spent: of what lies in spans of this activity.
   Spread spread_of_activity(Activity activity) const {
     std::vector<int64_t> by_step(v_.steps().size());
@@ -176,32 +182,29 @@ class HostRules {
     // Two processors of one core share what multiplies.
     const uint32_t cores = *s_.processors / 2;
     if (*s_.threads >= cores) return;
-    PlaceSums places;
-    int64_t ns = 0;
+    GroupCost all{.by_step = std::vector<int64_t>(v_.steps().size())};
     for (size_t r = 0; r < v_.rows().size(); ++r) {  // also on autograd's threads
       const RowView& row = v_.rows()[r];
       for (size_t i = 0; i < row.own.size(); ++i) {
         const TimelineSpan& span = v_.timeline().rows[r].spans[i];
         if (span.kind != SpanKind::kOperator || row.own[i] == 0 || !is_divided(v_.text(span.name))) continue;
-        add_to(ns, row.own[i]);
-        add_to(places[row.place[i]].ns, row.own[i]);
+        all.add(step_at(span.begin), row.place[i], row.own[i]);
       }
     }
-    const int64_t cost = v_.per_step(ns - ns / cores * *s_.threads);
-    if (!is_worth(cost, v_, 10)) return;
+    const int64_t ns = all.typical(), cost = ns - ns / cores * *s_.threads;
+    if (!is_worth_typically(cost, v_, 10)) return;
     findings_.push_back({.rule = "threads",
                          .cost_ns = cost,
                          .what = "Matrix products and convolutions run on " + plural(*s_.threads, "thread") + " of " +
                                  plural(*s_.processors, "processor") + ".",
-                         .evidence = "They take " + ns_text(v_.per_step(ns)) + ".",
-                         .where = v_.where(most_of(places)),
+                         .evidence = "They take " + ns_text(ns) + ".",
+                         .where = v_.where(most_of(all.places)),
                          .todo = "Set OMP_NUM_THREADS (torchrun sets it to 1), or call torch.set_num_threads()."});
   }
 
   void zero_grad() {
-    PlaceSums places;
+    GroupCost all{.by_step = std::vector<int64_t>(v_.steps().size())};
     uint64_t calls = 0;
-    int64_t ns = 0;
     std::vector<bool> is_in_zero_grad(spans_.size());
     for (size_t i = 0; i < spans_.size(); ++i) {
       const std::string_view name = v_.text(spans_[i].name);
@@ -214,16 +217,15 @@ class HostRules {
                              spans_[parent].kind == SpanKind::kOperator;
       if (is_inside) continue;  // the outer one counts
       ++calls;
-      add_to(ns, v_.in_steps(spans_[i].begin, spans_[i].end));
-      add_to(places[row_.place[i]].ns, spans_[i].ns());
+      all.add(step_at(spans_[i].begin), row_.place[i], v_.in_steps(spans_[i].begin, spans_[i].end));
     }
-    const int64_t cost = v_.per_step(ns);
-    if (calls < v_.steps().size() || !is_worth(cost, v_)) return;
+    const int64_t cost = all.typical();
+    if (calls < v_.steps().size() || !is_worth_typically(cost, v_)) return;
     findings_.push_back({.rule = "zero_grad",
                          .cost_ns = cost,
                          .what = "Gradients are set to zero, one after another: {}.",
                          .evidence = number_text(v_.per_step(calls), "call") + ".",
-                         .where = v_.where(most_of(places)),
+                         .where = v_.where(most_of(all.places)),
                          .todo = "Call zero_grad(set_to_none=True)."});
   }
 

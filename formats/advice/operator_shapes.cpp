@@ -79,7 +79,7 @@ class Shapes {
     const auto& [sizes, of] = *tables.find(most->first);
     forward = of.second;
     const int64_t cost = o_.per_step(ns * (1 - static_cast<double>(of.first) / static_cast<double>(sizes[0])));
-    if (!is_worth(cost, o_.view, kLeastPart)) return;
+    if (!is_worth(cost, o_.view)) return;
     o_.claims.claim(group);
     o_.findings.push_back(
         {.rule = "dense gradient",

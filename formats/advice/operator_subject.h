@@ -27,7 +27,6 @@
 
 namespace torchprof::formats {
 
-inline constexpr int64_t kLeastPart = 33;  // a finding costs a 33rd of a step
 inline constexpr std::string_view kAccumulate = "torch::autograd::AccumulateGrad";
 
 using Shape = std::vector<int64_t>;
@@ -88,7 +87,7 @@ struct OperatorSubject {
   void add_backward(Group& group) const;
 
   // Claims and tells if it is worth it. `f` has no cost yet.
-  bool tell(Finding f, const Group& group, double part = 1, int64_t without = 0, int64_t least_part = kLeastPart);
+  bool tell(Finding f, const Group& group, double part = 1, int64_t without = 0, int64_t least_percent = kLeastPercent);
   // Per step: a sum over all steps.
   int64_t per_step(double ns) const { return static_cast<int64_t>(ns / static_cast<double>(view.steps().size())); }
   // The line on which operators of the group take most time.

@@ -60,7 +60,7 @@
 //                  time, as where it overlaps with computing
 //   slow rank      in most collectives the others wait for the same process. Without: less what they wait
 //
-// A finding has to cost a fiftieth of a step, most of them a 33rd; so it has in the mean over all ranks. What few steps
+// A finding has to cost 3 % of a step, some of them 5 or 10 %; so it has in the mean over all ranks. What few steps
 // have costs its mean over all steps, all else the median (spread.h). What comes and goes by itself is not told.
 #pragma once
 
@@ -111,9 +111,14 @@ void find_on_gpus(const Subject& subject, Findings& findings);
 void find_in_python(const Subject& subject, Findings& findings);
 void find_by_looks(const Subject& subject, Findings& findings);
 
-// Whether a cost is worth a finding.
-inline bool is_worth(int64_t ns, const StepView& view, int64_t parts = 50) {
-  return ns > 0 && ns >= view.step_ns() / parts;
+inline constexpr int64_t kLeastPercent = 3;  // of a step: what costs less is no finding
+// Whether a cost is worth a finding: a mean over the steps beside the mean step, and what a typical step has
+// (GroupCost::typical()) beside the typical one. On a busy machine the mean step may be ten times as long.
+inline bool is_worth(int64_t ns, const StepView& view, int64_t percent = kLeastPercent) {
+  return ns > 0 && ns >= view.step_ns() / 100 * percent;
+}
+inline bool is_worth_typically(int64_t ns, const StepView& view, int64_t percent = kLeastPercent) {
+  return ns > 0 && ns >= view.typical_ns() / 100 * percent;
 }
 void add_sentence(std::string& text, std::string_view sentence);  // with a blank between, if the text has any
 // In three digits: "12.1 ms"

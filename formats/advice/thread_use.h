@@ -14,10 +14,11 @@ namespace torchprof::formats {
 struct ThreadUse {
   std::vector<int64_t> queued{}, slept{};  // by step, in ns
   std::vector<bool> is_known{};            // by step
+  double queued_share = 0;                 // of the time of known steps; they are not alike on a busy machine
   double process_ran = 0;                  // processors that the process kept busy, over the steps that are known
-  double others_ran = 0;          // processors that all others kept busy meanwhile, where the machine's use is known
-  uint32_t processors = 0;        // of the machine; 0: not known
-  uint32_t operator_threads = 0;  // the most among which torch divided an operator; 0: not known
+  std::optional<double> others_ran{};      // processors that all others kept busy meanwhile
+  uint32_t processors = 0;                 // of the machine; 0: not known
+  uint32_t operator_threads = 0;           // the most among which torch divided an operator; 0: not known
 
   // Medians over known steps; nothing where fewer than half of the steps are known.
   std::optional<int64_t> typical_queued() const;

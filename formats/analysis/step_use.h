@@ -33,7 +33,7 @@ struct StepUse {
   int64_t slept_ns() const { return ns() - ran_ns - queued_ns; }
 };
 
-struct MachineUse {  // a second or more
+struct MachineUse {  // a tenth of a second or more; of a run that goes on, a second
   int64_t begin;
   int64_t end;
   int64_t busy_ns;         // of all its processors together

@@ -162,6 +162,18 @@ def settings_text(output: Optional[str], settings: Mapping[str, Setting]) -> byt
     return b"\n".join(lines) + b"\n"
 
 
+def check(native: Native, output: Optional[str], settings: Mapping[str, Setting]) -> str:
+    """The run directory. ValueError: what is wrong, in the words that the library has for it, about the setting as the caller has written it."""
+    try:
+        return native.check(settings_text(output, settings))
+    except ValueError as error:
+        variable, _, what = str(error).partition(": ")
+        name = variable[len("TORCHPROF_"):].lower()
+        if not variable.startswith("TORCHPROF_") or name not in settings:
+            raise
+        raise ValueError("%s: %s" % (name, what.replace("no such variable", "no such setting"))) from None
+
+
 def options_of(settings: Mapping[str, Setting]) -> List[str]:
     """group_by="module" -> --group-by=module; True: the option takes no value."""
     options = []

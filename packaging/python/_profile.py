@@ -40,7 +40,7 @@ class _Recording:
             ends()
 
     def _attach(self, native: _library.Native, output: Optional[str], settings: Dict[str, Setting]) -> None:
-        directory = self._unused(native.check(_library.settings_text(output, settings)))
+        directory = self._unused(_library.check(native, output, settings))
         answer = native.attach(_library.settings_text(directory.replace("%", "%%"), settings))
         if answer is None:
             return _library.warn("nothing is recorded: somebody else attaches to this process just now")
@@ -114,7 +114,7 @@ class profile:
         if self._output is not None or settings:
             native = _library.load()
             if native is not None:
-                native.check(_library.settings_text(self._output, self._settings))
+                _library.check(native, self._output, self._settings)
 
     def start(self) -> None:
         """Begins to record. Each start() wants a stop()."""

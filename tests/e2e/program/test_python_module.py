@@ -141,7 +141,7 @@ def test_a_wrong_setting_is_said_in_the_librarys_words(python, run):
                 said.append(str(error).partition(":")[0])
         print(json.dumps(said))
     """)
-    assert said == ["TORCHPROF_PYTHON", "TORCHPROF_PYTHN", "TORCHPROF_SAMPLE", "its window cannot be auto", "output '%x'", "TORCHPROF_QUIET", "TORCHPROF_FORMAT",
+    assert said == ["python", "pythn", "sample", "its window cannot be auto", "output '%x'", "quiet", "format",
                     "--tables", "--sort", "--format", "--stepps=1", "--thread nobody"]
 
 

@@ -108,13 +108,13 @@ TEST_CASE("what is wasted before the steps or in the first of them is not held a
     CAPTURE(rule);
     CHECK(!says(waste_of_steps(400, 0, 0), rule));
     CHECK(!says(waste_of_steps(0, 40, 0), rule));
-    CHECK(says(waste_of_steps(0, 0, 3), rule));
+    CHECK(says(waste_of_steps(0, 0, 4), rule));
   }
-  // Of four steps (the last mark is what came after them): 3 x 10 us in 1 ms.
-  const std::string text = waste_of_steps(400, 40, 3);
+  // Of four steps (the last mark is what came after them): 4 x 10 us in 1 ms.
+  const std::string text = waste_of_steps(400, 40, 4);
   CAPTURE(text);
-  CHECK(text.find("\"3 copies, 3.00 MiB by Memcpy HtoD (Pageable -> Device) at 131.1 GB/s.\"") != text.npos);
-  CHECK(text.find("30000,3,970000,\"sync\",\"A step waits 30.0 us for the GPU.\"") != text.npos);
+  CHECK(text.find("\"4 copies, 4.00 MiB by Memcpy HtoD (Pageable -> Device) at 131.1 GB/s.\"") != text.npos);
+  CHECK(text.find("40000,4,960000,\"sync\",\"A step waits 40.0 us for the GPU.\"") != text.npos);
 }
 
 TEST_CASE("a rank is slow if the others wait for it in the steps, not before them") {
