@@ -96,7 +96,7 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
 
 @pytest.mark.parametrize("to_none", [True, False])
 def test_zero_grad(to_none, torchprof, run_torchprof, torch_python, program):
-    text = STEPS % to_none + "def training():\n    for _ in range(60): step()\ntraining()"
+    text = STEPS % to_none + "def training():\n    for _ in range(200): step()\ntraining()"
     found = findings(torchprof, run_torchprof([torch_python, program(text)]))
     assert ("zero_grad" in found) == (not to_none)
     if not to_none:
@@ -128,13 +128,13 @@ def test_waste_of_a_gpu(rule, torchprof, run_simulated):  # noqa: F811
 
 
 def test_the_line_is_named_where_calls_are_recorded(torchprof, run_simulated):  # noqa: F811
-    text = GPU % "sim.simLaunch(b'_Z1kv', 7, 20000000)\n    next(map(sim.simStreamSynchronize, [7]))"
+    text = GPU % "sim.simLaunch(b'_Z1kv', 7, 20000000)\n    next(map(sim.simStreamSynchronize, [7]))\n    time.sleep(0.02)"
     found = findings(torchprof, run_simulated(text, options=["--python", "calls"])[0])
     the_one(found["sync"], line_of(text, "next(map", "wasteful"))
 
 
 def test_the_line_is_named_where_native_stacks_are_recorded(torchprof, run_torchprof, torch_python, program):
-    text = STEPS % False + "for _ in range(60): step()"
+    text = STEPS % False + "for _ in range(200): step()"
     run = run_torchprof([torch_python, program(text)], options=["--native", "on"])
     the_one(findings(torchprof, run)["zero_grad"], line_of(text, "zero_grad", "step"))
 
@@ -150,7 +150,7 @@ def test_slow_rank(slow, is_found, torchprof, run_torchprof, torch_python, progr
 
 
 def test_advice_is_text_for_people_and_of_trace_files_too(torchprof, run_torchprof, torch_python, program):
-    run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(60): step()")])
+    run = run_torchprof([torch_python, program(STEPS % False + "for _ in range(200): step()")])
     done = torchprof("report", run.directory, "-t", "advice")
     assert done.returncode == 0 and "Advice: a step takes " in done.stdout and "zero_grad" in done.stdout
     done = torchprof("report", run.trace_paths[0], "-t", "advice")
