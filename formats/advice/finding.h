@@ -20,6 +20,7 @@ struct Finding {
   std::string source{};    // the text of that line; empty: not known, or the first line of a function
   std::string todo{};      // a sentence: "Use more workers, or do less work for each item."
   bool is_rare = false;  // few steps have it: the cost is the mean over all steps, and its share that of the mean step
+  bool is_work = false;  // Python that the program runs, which is nothing to gain where it does nothing else
   double weight = 0;     // share of a step that a finding without cost counts as, in the order of findings
 };
 

@@ -155,3 +155,23 @@ def test_advice_is_text_for_people_and_of_trace_files_too(torchprof, run_torchpr
     assert done.returncode == 0 and "Advice: a step takes " in done.stdout and "zero_grad" in done.stdout
     done = torchprof("report", run.trace_paths[0], "-t", "advice")
     assert done.returncode == 0 and "Advice: a step takes " in done.stdout and "zero_grad" in done.stdout
+
+
+def test_a_program_of_python_alone_has_nothing_to_gain_but_what_it_waits_for(torchprof, run_torchprof, torch_python, program):
+    """That it prepares data in Python is its work: nothing tells that it could do less. A wait is told from work by the sampler's looks."""
+    text = """
+import sys, time, torch
+def words(n):
+    for i in range(n): yield " ".join(chr(97 + (i * k & 15)) * (1 + (k & 3)) for k in range(90))
+def prepare(line):
+    %s
+    return [word.upper() for word in line.split()]
+until = time.monotonic() + 1.5
+for line in words(10**9):
+    prepare(line)
+    if time.monotonic() > until: break
+"""
+    works, waits = (run_torchprof([torch_python, program(text % line)], options=["--sample", "200"]) for line in ("pass", "time.sleep(0.002)"))
+    assert not findings(torchprof, works)
+    assert "no findings; " in works.stderr
+    the_one(findings(torchprof, waits)["waiting"], line_of(text % "time.sleep(0.002)", "sleep(0", "prepare"))

@@ -53,7 +53,7 @@ def page(runs, launcher):
 
 @pytest.fixture(scope="module")
 def compared(runs, launcher):
-    done = subprocess.run([launcher, "diff", runs / "once", runs / "twice", "--fail-over", "1", "--metric", "ops", "--html", runs / "diff.html"],
+    done = subprocess.run([launcher, "diff", runs / "once", runs / "twice", "--fail-over", "1", "--metric", "allocated", "--html", runs / "diff.html"],
                           capture_output=True, text=True, env=clean_environment())
     assert done.returncode == 1 and done.stdout.startswith("BASE"), done.stderr
     return runs / "diff.html"
