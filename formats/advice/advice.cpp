@@ -36,8 +36,11 @@ class AdviceAssembly {
     for (size_t i = 0; i < all_.size(); ++i)
       if (!all_[i].is_loader && rank(all_[i]) == most_rank && (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
-    is_without_torch_ = looked_at_.empty();
-    if (is_without_torch_) look_at_program_without_torch();
+    if (looked_at_.empty()) {
+      look_at_program_without_torch();
+      // Who has a program without torch looked at (--sample) wants to know what it does.
+      only_prepares_ = !looked_at_.empty() && all_[looked_at_.front()].advice->has_torch;
+    }
     keep_largest_job();
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
@@ -79,7 +82,7 @@ class AdviceAssembly {
     // Rules look at one process and at the mean of its steps: what one rank of many has, or what a typical step has
     // little of, may be next to nothing.
     std::erase_if(result_.findings, [this](const Finding& f) {
-      if (is_without_torch_ && f.is_work && !f.is_rare) return true;  // preparing data, say
+      if (only_prepares_ && f.is_work && !f.is_rare) return true;
       return f.cost_ns > 0 && f.cost_ns < (f.is_rare ? result_.mean_step_ns : result_.step_ns) / 100 * kLeastPercent;
     });
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
@@ -467,8 +470,8 @@ class AdviceAssembly {
 
   const std::vector<AdvisedProcess>& all_;
   std::vector<size_t> looked_at_;
-  bool is_known_ = true;           // whether what is looked at works or waits
-  bool is_without_torch_ = false;  // no operator was recorded
+  bool is_known_ = true;        // whether what is looked at works or waits
+  bool only_prepares_ = false;  // torch is loaded, and no operator was recorded
   Advice result_;
   int64_t waiting_ns_ = 0;  // of a step, mean over ranks
 };

@@ -48,6 +48,7 @@ struct ProcessAdvice {
   uint32_t processors = 0;  // that the process may use; 0: not known
   // What its main thread did, without waits, as a share of the time in which it was recorded.
   double busy = 0;
+  bool has_torch = false;      // it has loaded torch, whether operators were recorded or not
   bool is_first_step = false;  // it has made but one step, which also prepares the others: nothing is found in it
   LoaderWork loader{};
 };
@@ -56,6 +57,7 @@ struct ProcessFacts {
   std::optional<uint32_t> threads{};     // that an operator of torch may use
   std::optional<uint32_t> processors{};  // that the process may use
   bool is_loader = false;                // a worker of a DataLoader
+  bool has_torch = false;                // torch is loaded
   bool is_run = false;                   // a recorded one: step 0 is the first that it made
   bool knows_growth = false;             // what of tensors stays in the steps that were recorded (memory/growth.h)
 };

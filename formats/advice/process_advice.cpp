@@ -90,6 +90,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   const bool sets_threads = advice.use.operator_threads != 0 && advice.use.operator_threads != facts.threads;
   advice.sharing = sharing_places_of(view, sets_threads && advice.threads > advice.processors);
   advice.busy = busy_share_of(view);
+  advice.has_torch = facts.has_torch;
   advice.is_first_step = facts.is_run && timeline.steps.size() == 1 && timeline.steps.front().number == 0;
   Subject subject{view, facts.threads, facts.processors, growth, facts.knows_growth, advice.use};
   // Beside a GPU operators cost what they keep it waiting for, which other rules tell.

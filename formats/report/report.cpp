@@ -73,6 +73,7 @@ ProcessFacts facts_of_process(const Process& process, std::span<const StepSpan> 
   return {.threads = whole_number(process.meta("torch.threads")),
           .processors = whole_number(process.meta("processors")),
           .is_loader = is_loader(process.role),
+          .has_torch = !process.meta("torch.version").empty(),
           .is_run = true,
           .knows_growth = shows_growth(process, steps)};
 }

@@ -440,7 +440,7 @@ def test_a_cell_of_a_notebook_shows_its_page_or_a_table(run_bare, notebook_pytho
     assert result["data"]["text/plain"] == "45" and "Python functions" in shown["data"]["text/plain"]
     assert shown["data"]["text/html"].startswith("<iframe srcdoc=") and "work" in shown["data"]["text/html"]
     assert [output["output_type"] for output in table] == ["execute_result", "display_data"] and "work" in table[1]["data"]["text/plain"]
-    assert "TORCHPROF_PYTHON: &#x27;all&#x27; is not allowed" in json.dumps(wrong).replace("'", "&#x27;")
+    assert "python: &#x27;all&#x27; is not allowed" in json.dumps(wrong).replace("'", "&#x27;")
     assert not list(tmp_path.glob("torchprof-*"))
 
 
