@@ -36,11 +36,7 @@ class AdviceAssembly {
     for (size_t i = 0; i < all_.size(); ++i)
       if (!all_[i].is_loader && rank(all_[i]) == most_rank && (have_steps || all_[i].advice->worked_ns > 0))
         looked_at_.push_back(i);
-    if (looked_at_.empty()) {
-      look_at_program_without_torch();
-      // Who has a program without torch looked at (--sample) wants to know what it does.
-      only_prepares_ = !looked_at_.empty() && all_[looked_at_.front()].advice->has_torch;
-    }
+    if (looked_at_.empty()) look_at_program_without_operators();
     keep_largest_job();
     if (have_steps || looked_at_.size() < 2) return;
     // Ranks of a program whose steps are not known are compared, too; of others only one counts.
@@ -83,7 +79,7 @@ class AdviceAssembly {
     // little of, may be next to nothing.
     std::erase_if(result_.findings, [this](const Finding& f) {
       if (only_prepares_ && f.is_work && !f.is_rare) return true;
-      return f.cost_ns > 0 && f.cost_ns < (f.is_rare ? result_.mean_step_ns : result_.step_ns) / 100 * kLeastPercent;
+      return f.cost_ns > 0 && !is_worth(f.cost_ns, f.is_rare ? result_.mean_step_ns : result_.step_ns);
     });
     std::ranges::stable_sort(result_.findings, std::greater<>(), [this](const Finding& f) {
       return f.weight * static_cast<double>(result_.step_ns) + static_cast<double>(f.cost_ns) * preference_of(f.rule);
@@ -437,9 +433,9 @@ class AdviceAssembly {
     f.source = place.source;
   }
 
-  // Where nothing has torch the process that did most is looked at, if that is worth a word. By the times of its
+  // Where nothing has operators the process that did most is looked at, if that is worth a word. By the times of its
   // functions alone nobody knows whether it works or waits.
-  void look_at_program_without_torch() {
+  void look_at_program_without_operators() {
     constexpr double kWorthSaying = 1e8;
     std::pair<int64_t, double> most;  // on a processor, as far as somebody looked; in functions
     for (size_t i = 0; i < all_.size(); ++i) {
@@ -451,7 +447,10 @@ class AdviceAssembly {
       if (!all_[i].is_loader && ns >= kWorthSaying && did > most) most = did, looked_at_ = {i};
     }
     if (looked_at_.empty()) return;
-    is_known_ = all_[looked_at_.front()].advice->looked_ran_ns.has_value();
+    const ProcessAdvice& looked_at = *all_[looked_at_.front()].advice;
+    is_known_ = looked_at.looked_ran_ns.has_value();
+    // Who has a program without torch looked at (--sample) wants to know what it does.
+    only_prepares_ = looked_at.has_torch;
     if (all_.size() > 1) note("of " + plural(all_.size(), "process") + " this is " + all_[looked_at_.front()].who);
   }
 

@@ -213,7 +213,7 @@ class GpuRules {
       // Without these waits the host goes on while the GPU works.
       const int64_t host = v_.all_ns() - sum.ns;
       const int64_t cost = v_.per_step(v_.all_ns() - std::max(host, v_.busy_ns()));
-      if (sum.count < v_.steps().size() || !is_worth(cost, v_)) continue;
+      if (sum.count < v_.steps().size() || !is_worth(cost, v_.step_ns())) continue;
       say("sync", cost, std::string(step_text(v_)) + " waits " + ns_text(v_.per_step(sum.ns)) + " for the GPU.",
           number_text(v_.per_step(sum.count), "call") + " that wait; the GPU works " +
               ns_text(v_.per_step(v_.busy_ns())) + " and could be told more meanwhile.",
@@ -230,7 +230,7 @@ class GpuRules {
         count += sum.count;
       }
       const int64_t cost = v_.per_step(ns);
-      if (!is_worth(cost, v_)) continue;
+      if (!is_worth(cost, v_.step_ns())) continue;
       const bool allocates = key.first == Activity::kAllocates;
       say(allocates ? "allocating" : "calls", cost,
           std::string(v_.text(key.second)) + " takes {} while the GPU has nothing to do.",
@@ -247,7 +247,7 @@ class GpuRules {
     for (const auto& [place, sum] : launching_) add_to(ns, sum.ns);
     // While another thread launches the backward, the main one waits in it: they are idle together.
     const int64_t cost = v_.per_step(std::min(ns, v_.all_ns() - v_.busy_ns() - other_idle_ns_));
-    if (!is_worth(cost, v_, 10)) return;
+    if (!is_worth(cost, v_.step_ns(), 10)) return;
     if (phases_.empty()) return;
     const auto phase = std::ranges::max_element(phases_, {}, [](const auto& each) { return each.second; });
     say("launch bound", cost, "The GPU has nothing to do for {}: it works faster than it is told what to do.",
@@ -275,7 +275,7 @@ class GpuRules {
   void copying() {
     for (const bool is_pageable : {true, false}) {
       const int64_t cost = v_.per_step(exposed(is_pageable ? pageable_ : copied_));
-      if (!is_worth(cost, v_, is_pageable ? kLeastPercent : 5)) continue;
+      if (!is_worth(cost, v_.step_ns(), is_pageable ? kLeastPercent : 5)) continue;
       const WorkSum* most = nullptr;
       uint32_t name = 0;
       uint64_t count = 0;
@@ -314,23 +314,24 @@ class GpuRules {
       return number_text(v_.per_step(sum.count), "kernel") + " of " +
              ns_text(sum.ns / static_cast<int64_t>(std::max<uint64_t>(1, sum.count))) + " on average.";
     };
-    if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count && is_worth(v_.per_step(tiny.ns), v_, 5))
+    if (v_.per_step(tiny.count) >= kMany && tiny.count * 2 >= all_.count &&
+        is_worth(v_.per_step(tiny.ns), v_.step_ns(), 5))
       say("tiny kernels", v_.per_step(tiny.ns / 2),
           "Kernels of less than 10 us take " + ns_text(v_.per_step(tiny.ns)) + ".", text(tiny), most_of(tiny.places),
           "Fuse them (torch.compile, foreach or fused optimizers), or use CUDA graphs.");
-    if (is_worth(v_.per_step(float32_.ns), v_, 10))
+    if (is_worth(v_.per_step(float32_.ns), v_.step_ns(), 10))
       say("autocast", v_.per_step(float32_.ns / 3 * 2),
           "Products of float32 without tensor cores take " + ns_text(v_.per_step(float32_.ns)) + ".",
           text(float32_) + " Kernels on tensor cores take " + ns_text(v_.per_step(tensor_cores_ns_)) + ".",
           most_of(float32_.places), "Use torch.autocast, or TF32: torch.set_float32_matmul_precision(\"high\").");
-    if (is_worth(v_.per_step(transposes_.ns), v_))
+    if (is_worth(v_.per_step(transposes_.ns), v_.step_ns()))
       say("layout", v_.per_step(transposes_.ns),
           "Kernels that only transpose for convolutions take " + ns_text(v_.per_step(transposes_.ns)) + ".",
           text(transposes_), most_of(transposes_.places),
           "Use memory_format=torch.channels_last for the model and its inputs.");
     // They read and write the same memory again, so a row of them costs as little as one. Only where the GPU is what a
     // step waits for.
-    if (v_.busy_ns() >= v_.all_ns() / 2 && is_worth(v_.per_step(fusible_ns_), v_, 5))
+    if (v_.busy_ns() >= v_.all_ns() / 2 && is_worth(v_.per_step(fusible_ns_), v_.step_ns(), 5))
       say("fusing", v_.per_step(fusible_ns_),
           "Kernels that follow one of their kind, each for all elements, take " + ns_text(v_.per_step(fusible_ns_)) +
               ".",

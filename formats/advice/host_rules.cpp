@@ -80,7 +80,7 @@ class HostRules {
 
   void loading() {
     const Sums& all = sums(Activity::kLoading);
-    if (!is_worth(v_.per_step(all.own), v_)) return;
+    if (!is_worth(v_.per_step(all.own), v_.step_ns())) return;
     const Spread spread = spread_of_activity(Activity::kLoading);
     Finding f{.rule = "loading",
               .cost_ns = spread.cost(),
@@ -115,7 +115,7 @@ class HostRules {
 
   void compiling() {
     const Sums& all = sums(Activity::kCompiling);
-    if (!is_worth(v_.per_step(all.own), v_)) return;
+    if (!is_worth(v_.per_step(all.own), v_.step_ns())) return;
     const Spread spread = spread_of_activity(Activity::kCompiling);
     uint64_t times = 0;
     for (const auto& [place, sum] : all.places) times += sum.count;
@@ -133,7 +133,7 @@ class HostRules {
 
   void collecting() {
     const Sums& all = sums(Activity::kCollecting);
-    if (!is_worth(v_.per_step(all.own), v_)) return;
+    if (!is_worth(v_.per_step(all.own), v_.step_ns())) return;
     const Spread spread = spread_of_activity(Activity::kCollecting);
     uint64_t times = 0, at_place = 0;
     int64_t ns = 0;
@@ -192,7 +192,7 @@ class HostRules {
       }
     }
     const int64_t ns = all.typical(), cost = ns - ns / cores * *s_.threads;
-    if (!is_worth_typically(cost, v_, 10)) return;
+    if (!is_worth(cost, v_.typical_ns(), 10)) return;
     findings_.push_back({.rule = "threads",
                          .cost_ns = cost,
                          .what = "Matrix products and convolutions run on " + plural(*s_.threads, "thread") + " of " +
@@ -220,7 +220,7 @@ class HostRules {
       all.add(step_at(spans_[i].begin), row_.place[i], v_.in_steps(spans_[i].begin, spans_[i].end));
     }
     const int64_t cost = all.typical();
-    if (calls < v_.steps().size() || !is_worth_typically(cost, v_)) return;
+    if (calls < v_.steps().size() || !is_worth(cost, v_.typical_ns())) return;
     findings_.push_back({.rule = "zero_grad",
                          .cost_ns = cost,
                          .what = "Gradients are set to zero, one after another: {}.",
@@ -251,7 +251,7 @@ class HostRules {
       ++blocks;
     }
     const int64_t cost = v_.per_step(bytes / kPage * kPageNs);
-    if (blocks < v_.steps().size() || !is_worth(cost, v_)) return;
+    if (blocks < v_.steps().size() || !is_worth(cost, v_.step_ns())) return;
     findings_.push_back({.rule = "first touch",
                          .cost_ns = std::min(cost, v_.step_ns()),
                          .what = "Large blocks of memory are allocated anew; to clear their pages takes about {}.",

@@ -91,8 +91,8 @@ void find_lock_of_python(const StepView& view, Findings& findings) {
   if (waits < kFewestLooks || account.all_ns() <= 0) return;
   const double share = static_cast<double>(ns) / static_cast<double>(account.all_ns());
   const auto cost = static_cast<int64_t>(static_cast<double>(view.step_ns()) * share);
-  constexpr int64_t kPercent = 5;
-  if (!is_worth(cost, view, kPercent)) return;
+  constexpr double kPercent = 5;
+  if (!is_worth(cost, view.step_ns(), kPercent)) return;
   const auto line = std::ranges::max_element(lines, {}, [](const auto& each) { return each.second; });
   const bool is_known = line != lines.end() && line->second * 2 >= ns;
   Finding f{.rule = "GIL", .cost_ns = cost};

@@ -40,7 +40,7 @@ class Debugging {
     }
     const double part = static_cast<double>(all) / static_cast<double>(o_.view.all_ns());
     const int64_t cost = o_.per_step(static_cast<double>(calling) / 2 * part);
-    if (!is_worth(cost, o_.view)) return;
+    if (!is_worth(cost, o_.view.step_ns())) return;
     o_.findings.push_back(
         {.rule = "profiler",
          .cost_ns = cost,

@@ -143,13 +143,13 @@ class OtherOperators {
     // A network that gathers and scatters, as those on graphs, has to; a loop that joins one by one has not.
     if (kind == OperatorKind::kSelects && has_backward && o_.view.per_step(other.operators.size()) < 30) return;
     if (is_stall(other.operators)) return;
-    const int64_t least = kind == OperatorKind::kRandom ? 2 : is_usual ? 4 : 8;
+    const double least_percent = kind == OperatorKind::kRandom ? 50 : is_usual ? 25 : 12.5;
     o_.tell({.rule = "operator",
              .what = what + " takes {}; it is no part of a network's arithmetic.",
              .evidence = std::move(evidence),
              .where = where,
              .todo = std::string(todo_of(kind, !has_backward))},
-            other.group, 1, 0, least);
+            other.group, 1, 0, least_percent);
   }
 
   // Whether most of their time is that of a few, fewer than there are steps: their thread was held up in these.

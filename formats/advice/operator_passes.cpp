@@ -52,7 +52,7 @@ class SecondPasses {
         unused_name = o_.text(unused_calls[s]);
       }
     }
-    constexpr int64_t kLarge = 8;  // it may be meant, so small ones are not told
+    constexpr double kLargePercent = 12.5;  // it may be meant, so small ones are not told
     const auto in_most = [&](size_t n) { return n * 10 >= steps.size() * 8 && n > 0; };
     if (in_most(with_grads))
       o_.tell(
@@ -62,13 +62,13 @@ class SecondPasses {
            .where = line_of_pass(grads),
            .todo = "Take the gradients from the backward that is there (p.grad after backward()), or do this in some "
                    "steps only."},
-          grads, 1, 0, kLarge);
+          grads, 1, 0, kLargePercent);
     if (in_most(with_again))
       o_.tell({.rule = "second backward",
                .what = "backward() goes twice through the same graph in each step (retain_graph=True): {}.",
                .evidence = "The second one repeats most of the first one's operators.",
                .todo = "Add the losses and call backward() once, if their gradients need not be apart."},
-              again, 1, 0, kLarge);
+              again, 1, 0, kLargePercent);
     if (in_most(with_unused))
       o_.tell(
           {.rule = "second forward",
@@ -78,7 +78,7 @@ class SecondPasses {
            .todo =
                "If both get the same batch, keep what the other call gave (detach() it); if it is an evaluation, do "
                "it each some steps."},
-          unused, 1, 0, kLarge);
+          unused, 1, 0, kLargePercent);
   }
 
  private:

@@ -79,7 +79,7 @@ class Shapes {
     const auto& [sizes, of] = *tables.find(most->first);
     forward = of.second;
     const int64_t cost = o_.per_step(ns * (1 - static_cast<double>(of.first) / static_cast<double>(sizes[0])));
-    if (!is_worth(cost, o_.view)) return;
+    if (!is_worth(cost, o_.view.step_ns())) return;
     o_.claims.claim(group);
     o_.findings.push_back(
         {.rule = "dense gradient",
@@ -249,7 +249,7 @@ class Shapes {
              .todo = is_meant ? "If float32 is exact enough, make the model and its data float32 (.float())."
                               : "Make the data float32 where it comes from (NumPy's is float64): .float(), "
                                 "dtype=torch.float32."},
-            group, 0.5, 0, 20);
+            group, 0.5, 0, 5);
   }
 
  private:

@@ -137,7 +137,8 @@ class PythonRules {
     const std::string f = who(v_.text(tree_.function_of(r.node)));
     Finding finding{.cost_ns = spread.cost(), .where = where_of(v_, tree_, r), .is_rare = spread.is_rare()};
     const std::optional<WaitText> seen = wait_text(v_.timeline(), r.account);
-    if (r.cause != nullptr && r.cause_ns * 2 >= all) {
+    const bool has_cause = r.cause != nullptr && r.cause_ns * 2 >= all;
+    if (has_cause) {
       finding.rule = r.cause->effort == Effort::kWaits ? "waiting" : "python";
       finding.what = f + " " + std::string(r.cause->does) + ": {}.";
       finding.todo = r.cause->todo;
@@ -188,7 +189,7 @@ class PythonRules {
       finding.what = f + " takes {} in Python code of its own.";
       finding.todo = "Replace the loop with operations on whole tensors or arrays, do it less often, or ahead.";
     }
-    finding.is_work = finding.rule == "python" && (r.cause == nullptr || r.cause_ns * 2 < all);
+    finding.is_work = finding.rule == "python" && !has_cause;
     add_calls(r, finding);
     // What is said to work may wait for a part of the time.
     if (seen || sum(r.account.waited_ns(), r.account.queued_ns) * 5 >= r.account.all_ns())

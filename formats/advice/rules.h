@@ -111,14 +111,11 @@ void find_on_gpus(const Subject& subject, Findings& findings);
 void find_in_python(const Subject& subject, Findings& findings);
 void find_by_looks(const Subject& subject, Findings& findings);
 
-inline constexpr int64_t kLeastPercent = 3;  // of a step: what costs less is no finding
-// Whether a cost is worth a finding: a mean over the steps beside the mean step, and what a typical step has
-// (GroupCost::typical()) beside the typical one. On a busy machine the mean step may be ten times as long.
-inline bool is_worth(int64_t ns, const StepView& view, int64_t percent = kLeastPercent) {
-  return ns > 0 && ns >= view.step_ns() / 100 * percent;
-}
-inline bool is_worth_typically(int64_t ns, const StepView& view, int64_t percent = kLeastPercent) {
-  return ns > 0 && ns >= view.typical_ns() / 100 * percent;
+inline constexpr double kLeastPercent = 3;  // of a step: what costs less is no finding
+// Whether a cost is worth a finding. `step_ns`: the mean step for a mean over the steps, the typical one for what a
+// typical step has (GroupCost::typical()). On a busy machine the mean step may be ten times as long.
+inline bool is_worth(int64_t ns, int64_t step_ns, double percent = kLeastPercent) {
+  return ns > 0 && static_cast<double>(ns) * 100 >= static_cast<double>(step_ns) * percent;
 }
 void add_sentence(std::string& text, std::string_view sentence);  // with a blank between, if the text has any
 // In three digits: "12.1 ms"

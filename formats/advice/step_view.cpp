@@ -47,10 +47,13 @@ uint32_t most_of(const PlaceSums& sums) {
 
 StepView::StepView(const Timeline& timeline) : timeline_(timeline), steps_(timeline.steps) {
   if (steps_.empty()) steps_.push_back({timeline.begin, std::max(timeline.end, timeline.begin + 1)});
+  std::vector<int64_t> lengths;
   for (const StepSpan& s : steps_) {
     within_.add(s.begin, s.end);
-    add_to(all_ns_, s.end - s.begin);
+    lengths.push_back(s.end - s.begin);
+    add_to(all_ns_, lengths.back());
   }
+  typical_ns_ = median_of(std::move(lengths));
   within_.settle();
   for (const TimelineWork& w : timeline.work) {
     busy_.add(w.begin, w.end);
@@ -65,12 +68,6 @@ StepView::StepView(const Timeline& timeline) : timeline_(timeline), steps_(timel
     if (!timeline.rows[row].is_overflow) look_at(row);
   mark_waiting_copies();
   find_main();
-}
-
-int64_t StepView::typical_ns() const {
-  std::vector<int64_t> ns;
-  for (const StepSpan& s : steps_) ns.push_back(s.end - s.begin);
-  return median_of(std::move(ns));
 }
 
 int64_t StepView::in_steps(const Intervals& settled) const {

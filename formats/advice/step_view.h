@@ -52,7 +52,7 @@ class StepView {
   const std::vector<StepSpan>& steps() const { return steps_; }
   int64_t all_ns() const { return all_ns_; }  // sum of all steps
   int64_t step_ns() const { return per_step(all_ns_); }
-  int64_t typical_ns() const;  // the median step
+  int64_t typical_ns() const { return typical_ns_; }  // the median step
   int64_t per_step(int64_t ns) const { return ns / static_cast<int64_t>(steps_.size()); }
   double per_step(uint64_t n) const { return static_cast<double>(n) / static_cast<double>(steps_.size()); }
 
@@ -87,7 +87,7 @@ class StepView {
   std::vector<RowView> rows_;
   std::vector<Activity> by_name_;  // of names, without calls of CUDA
   uint32_t main_ = kNoSpan;
-  int64_t all_ns_ = 0, busy_ns_ = 0, kernels_ns_ = 0;
+  int64_t all_ns_ = 0, typical_ns_ = 0, busy_ns_ = 0, kernels_ns_ = 0;
 };
 
 }  // namespace torchprof::formats

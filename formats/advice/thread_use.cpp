@@ -37,7 +37,7 @@ ThreadUse thread_use_of(const StepView& view) {
   uint32_t tid = 0;
   std::from_chars(thread.data(), thread.data() + thread.size(), tid);
   std::vector<int64_t> covered(steps.size());
-  int64_t wall = 0, ran = 0, queued = 0;
+  int64_t wall = 0, ran = 0;
   for (const StepUse& u : timeline.step_use) {
     if (u.tid != tid || !u.knows_queued || u.ns() <= 0) continue;
     auto step = std::ranges::upper_bound(steps, u.begin, {}, &StepSpan::end);
@@ -46,13 +46,14 @@ ThreadUse thread_use_of(const StepView& view) {
       const int64_t part = std::min(u.end, step->end) - std::max(u.begin, step->begin);
       add_to(covered[at], part);
       add_to(use.queued[at], share(u.queued_ns, part, u.ns()));
-      add_to(queued, share(u.queued_ns, part, u.ns()));
       add_to(use.slept[at], share(u.slept_ns(), part, u.ns()));
       add_to(wall, part);
       add_to(ran, share(u.process_ran_ns, part, u.ns()));
     }
   }
   for (size_t i = 0; i < steps.size(); ++i) use.is_known[i] = covered[i] * 10 >= (steps[i].end - steps[i].begin) * 9;
+  int64_t queued = 0;
+  for (const int64_t ns : use.queued) add_to(queued, ns);
   if (wall > 0) {
     use.process_ran = static_cast<double>(ran) / static_cast<double>(wall);
     use.queued_share = static_cast<double>(queued) / static_cast<double>(wall);

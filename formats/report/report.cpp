@@ -69,11 +69,13 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
+bool has_torch(const Process& process) { return !process.meta("torch.version").empty(); }
+
 ProcessFacts facts_of_process(const Process& process, std::span<const StepSpan> steps) {
   return {.threads = whole_number(process.meta("torch.threads")),
           .processors = whole_number(process.meta("processors")),
           .is_loader = is_loader(process.role),
-          .has_torch = !process.meta("torch.version").empty(),
+          .has_torch = has_torch(process),
           .is_run = true,
           .knows_growth = shows_growth(process, steps)};
 }
@@ -212,7 +214,7 @@ Captured captured_of(const Trace& trace) {
   Captured captured{.is_run = true};
   std::set<std::string, std::less<>> on;
   for (const Process& p : trace.processes) {
-    captured.has_torch = captured.has_torch || !p.meta("torch.version").empty();
+    captured.has_torch = captured.has_torch || has_torch(p);
     for (const Source& s : p.sources) {
       if (s.state == SourceState::kOn) on.emplace(s.name);
       captured.without.emplace(s.name, printable(s.detail));

@@ -105,10 +105,9 @@ LOST = {
 ACCUMULATION = HEAD + """
 net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
 optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
-images = torch.randn(8, 3, 32, 32)
 for step in range(8):
     for part in range(2):
-        F.cross_entropy(net(images), torch.zeros(8).long()).backward()
+        F.cross_entropy(net(torch.randn(8, 3, 32, 32)), torch.zeros(8).long()).backward()
     optimizer.step()
     optimizer.zero_grad()
 """
