@@ -4,14 +4,18 @@
 With `theirs` torch.profiler records the second time, with shapes and memory. What it recorded is exported to DIRECTORY/NAME.json; where
 this torch was built without Kineto, whose export leaves most of it out, that is a list of what its events hold (see recordings.py).
 
-Each is a process of its own, forked once torch is imported, with its data in a directory of its own. All is done from the same seed and
-without garbage collection, so that two processes do the same. A thread that Python starts is marked by the annotation `python thread`,
-around what it does like the others.
+Each is a process of its own, forked once torch is imported, with its data in a directory of its own. Where one has not ended after PATIENCE
+seconds, stderr says where its threads stand, and it is ended with all that it started; the last line then names it like any that failed.
+
+All is done from the same seed and without garbage collection, so that two processes do the same. A thread that Python starts is marked by the
+annotation `python thread`, around what it does like the others.
 """
 import contextlib
+import faulthandler
 import gc
 import json
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -29,6 +33,7 @@ if hasattr(torch, "compile"):
 SCENARIOS = {}
 HAS_KINETO = torch.profiler.kineto_available()
 TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+PATIENCE = 200
 
 
 def scenario(function):
@@ -504,16 +509,42 @@ def record(name, out):
             export(profiler, out)
 
 
+class Hangs(Exception):
+    pass
+
+
+def hangs(*_):
+    raise Hangs
+
+
+def wait_for(pid):
+    """The status in which a child ends, or is ended."""
+    signal.signal(signal.SIGALRM, hangs)
+    signal.alarm(PATIENCE)
+    try:
+        return os.waitpid(pid, 0)[1]
+    except Hangs:
+        print("does not end:", pid, file=sys.stderr, flush=True)
+        os.kill(pid, signal.SIGABRT)  # its threads are listed by faulthandler
+        time.sleep(5)
+        os.killpg(pid, signal.SIGKILL)
+        return os.waitpid(pid, 0)[1]
+    finally:
+        signal.alarm(0)
+
+
 def main(directory, *names):
     theirs = names[0] == "theirs"
     failed = []
     for name in names[theirs:]:
         pid = os.fork()
         if not pid:
+            os.setpgid(0, 0)
+            faulthandler.enable()
             os.mkdir(os.path.join(directory, name))
             os.chdir(os.path.join(directory, name))
             return record(name, "../%s.json" % name if theirs else None)
-        if os.waitpid(pid, 0)[1]:
+        if wait_for(pid):
             failed.append(name)
     return " ".join(["failed:", *failed]) if failed else 0
 

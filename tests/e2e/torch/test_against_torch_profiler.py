@@ -116,7 +116,8 @@ BY_DESIGN = [
 
 @pytest.fixture(scope="module")
 def runs(launcher, torch_python, tmp_path_factory):
-    """(the run under torchprof, {scenario: its trace}, where torch.profiler wrote): all scenarios, under both at the same time."""
+    """(the run under torchprof, {scenario: its trace}, where torch.profiler wrote, {scenario: why it failed}): all scenarios, under both at the
+    same time."""
     directory = tmp_path_factory.mktemp("scenarios")
     names = [name for name in SCENARIOS if torch_here()[0] >= (2, 0) or name != "compiled"]
     (directory / "theirs").mkdir()
@@ -124,11 +125,15 @@ def runs(launcher, torch_python, tmp_path_factory):
     with open(directory / "errors", "wb") as errors:
         theirs = subprocess.Popen([torch_python, SCRIPT, directory / "theirs", "theirs", *names], env=clean_environment(), stdout=errors, stderr=errors)
         run = profile(launcher, directory / "run", [torch_python, SCRIPT, directory / "ours", *names], options=["--python", "off"])
-        assert theirs.wait(PATIENCE) == 0, (directory / "errors").read_text()
-    assert run.status == 0, run.stderr
+        theirs.wait(PATIENCE)
+    failed = {}
+    for status, said in (run.status, run.stderr), (theirs.returncode, (directory / "errors").read_text()):
+        named = re.search(r"(?m)^failed: (.*)$", said)
+        assert status == (1 if named else 0), said
+        failed.update(dict.fromkeys(named[1].split() if named else (), said))
     traces = {e["name"][len(recordings.WINDOW):]: trace for trace in run.traces() for e in trace.spans("user_annotation")
               if e["name"].startswith(recordings.WINDOW)}
-    return run, traces, directory / "theirs"
+    return run, traces, directory / "theirs", failed
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +142,7 @@ def record(runs):
     def read(name):
         if name == "compiled" and torch_here()[0] < (2, 0):
             pytest.skip("there is no torch.compile before torch 2")
+        assert name not in runs[3], runs[3][name]
         return recordings.of_trace(runs[1][name]), recordings.of_file(runs[2] / (name + ".json"))
     return read
 
@@ -205,7 +211,8 @@ def test_each_difference_by_design_is_one(record, row):
 
 
 def test_the_traces_of_all_processes_keep_the_rules(runs, check_trace):
-    run, traces, _ = runs
+    run, traces, _, failed = runs
+    assert not failed
     assert len(run.trace_paths) > len(traces)  # that of the other rank, of a worker
     for path in run.trace_paths:
         check_trace(path)
