@@ -509,21 +509,17 @@ def record(name, out):
             export(profiler, out)
 
 
-class Hangs(Exception):
-    pass
-
-
-def hangs(*_):
-    raise Hangs
+def give_up(*_):
+    raise TimeoutError
 
 
 def wait_for(pid):
     """The status in which a child ends, or is ended."""
-    signal.signal(signal.SIGALRM, hangs)
+    signal.signal(signal.SIGALRM, give_up)
     signal.alarm(PATIENCE)
     try:
         return os.waitpid(pid, 0)[1]
-    except Hangs:
+    except TimeoutError:
         print("does not end:", pid, file=sys.stderr, flush=True)
         os.kill(pid, signal.SIGABRT)  # its threads are listed by faulthandler
         time.sleep(5)
