@@ -152,6 +152,7 @@ void close_door() noexcept {
   if (s.signal != 0 && sigaction(s.signal, nullptr, &now) == 0 && now.sa_handler == on_signal)
     sigaction(s.signal, &s.before, nullptr);
   s.door = nullptr;
+  g_is_busy.store(false, std::memory_order_relaxed);  // it wants the GIL no more
   // Pairs with the load in leave_and_wait(): everything is as it was.
   g_leaving.store(Leaving::kDone, std::memory_order_release);
 }
@@ -238,6 +239,7 @@ bool start_own_thread() noexcept {
 // The inherited descriptors are the parent's.
 void thread_after_fork() noexcept {
   const KeepErrno keep;
+  g_is_busy.store(false, std::memory_order_relaxed);  // the parent's was
   if (seal::is_sealed() || !g_shared.door) return;
   if (g_shared.wake >= 0) close(g_shared.wake);
   if (g_shared.socket >= 0) close(g_shared.socket);
@@ -275,13 +277,12 @@ namespace {
 
 bool rest() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000};  // it takes some 100 us
-  constexpr int kUntilIdle = 200, kUntilGone = 2000;
-  if (!g_shared.door) return false;
+  constexpr int kUntilIdle = 200;
   for (int i = 0; g_is_busy.load(std::memory_order_relaxed); ++i) {
     if (i == kUntilIdle) return false;
     nanosleep(&kPause, nullptr);
   }
-  return g_thread.end(kUntilGone);
+  return g_thread.end();  // also where it has left, and was not joined yet
 }
 
 }  // namespace
@@ -308,6 +309,7 @@ bool leave_and_wait() noexcept {
   for (int i = 0; i < kMostPauses; ++i) {
     // Pairs with the release in close_door().
     const Leaving now = g_leaving.load(std::memory_order_acquire);
+    if (now == Leaving::kDone) g_thread.end();  // the program may count its threads, or fork
     if (now != Leaving::kAsked) return now == Leaving::kDone;
     nanosleep(&kPause, nullptr);
   }

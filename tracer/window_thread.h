@@ -50,9 +50,9 @@ void follow_forks() noexcept;
 bool start_thread(const WindowSpec& spec, const char* name, const Door& door) noexcept;
 
 // os.fork() is being called on this thread, with the GIL held: from 3.12 on Python warns where the process then has
-// more than one thread. Ours ends before, and starts again when os.fork() has returned. Where it just now waits for
-// the GIL, or does not come to run, it is waited for up to 0.02 s, and 0.2 s, and then runs on. `warns`: whether this
-// Python does; otherwise nothing happens.
+// more than one thread. Ours ends before, and starts again when os.fork() has returned; where it has left the process,
+// it does not start again. Where it just now waits for the GIL, it is waited for up to 0.02 s, and then runs on; where
+// it does not come to run, up to a second. `warns`: whether this Python does; otherwise nothing happens.
 class Resting {
  public:
   explicit Resting(bool warns) noexcept;
@@ -70,7 +70,7 @@ class Resting {
 void when_told_to_leave(bool (*leave)() noexcept) noexcept;
 
 // The same as the command `detach`, for a thread of the program, which must not hold the GIL: our thread waits for it.
-// Seconds at most. False: it has not left.
+// Seconds at most. True: it has left, and the thread is gone. False: it has not left.
 bool leave_and_wait() noexcept;
 
 // The thread calls tick() at once. Any thread, in the midst of an event; nothing where it does not run.

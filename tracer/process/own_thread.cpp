@@ -56,19 +56,20 @@ bool OwnThread::has_ended() noexcept {
   return has_ended;
 }
 
-bool OwnThread::end(int patience) noexcept {
+bool OwnThread::end() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 20'000};  // it takes some 100 us
+  constexpr int kSecond = 10'000;
   // Pairs with the release of kRuns in start().
   if (!is_of(getpid()) || state_.load(std::memory_order_acquire) != State::kRuns) return false;
   must_end_.store(true, std::memory_order_relaxed);
   wake_();
   for (int tries = 0; !has_ended(); ++tries) {
-    if (tries == patience) return false;
+    if (tries == kSecond) return false;
     nanosleep(&kPause, nullptr);
   }
   // Joined is a thread when its memory is free; a moment later the kernel takes it off the number of threads (in one
   // step with its id) that /proc/self/stat has.
-  for (int tries = 0; tries < patience && syscall(SYS_tgkill, getpid(), tid_, 0) == 0; ++tries)
+  for (int tries = 0; tries < kSecond && syscall(SYS_tgkill, getpid(), tid_, 0) == 0; ++tries)
     nanosleep(&kPause, nullptr);
   // Not start_again()'s to start, unless that has done so by now.
   State ended = State::kEnded;

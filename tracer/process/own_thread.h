@@ -22,12 +22,10 @@ class OwnThread {
   // Relaxed: the flag publishes nothing. Whoever reads it only leaves a loop.
   bool must_end() const noexcept { return must_end_.load(std::memory_order_relaxed); }
 
-  // Tells this one to end and waits for it, a second at most, or `patience` tenths of a millisecond; by one thread at a
-  // time. True: it ran, and has ended, and the kernel does not count it any more; also where it has ended by itself
-  // after an earlier call had waited in vain. The caller must hold no lock that it needs. Before a fork: some programs
-  // count their threads after it.
-  static constexpr int kSecond = 10'000;
-  bool end(int patience = kSecond) noexcept;
+  // Tells this one to end and waits for it, a second at most; by one thread at a time. True: it ran, and has ended, and
+  // the kernel does not count it any more; also where it has ended by itself, or after an earlier call had waited in
+  // vain. The caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
+  bool end() noexcept;
 
   // How many run in this process.
   static unsigned running() noexcept;
