@@ -431,11 +431,21 @@ def ddp_over_gloo(kept=[]):
     torch.distributed.barrier()
 
 
+def fork():
+    """os.fork(). The first autograd of the child is over when it returns: torch makes its engine anew in a forked child, where it is first
+    needed, with no lock (PythonEngine::get_python_engine), so that threads that need it at the same time can wait for ever on a mutex that
+    has been overwritten (seen with torch 1.13, with us and without)."""
+    pid = os.fork()
+    if not pid:
+        torch.ones(1, requires_grad=True).square()
+    return pid
+
+
 @contextlib.contextmanager
 def ranks():
     """Gives the rank, 0 of 2; and 1 in another process, which does the same."""
     with tempfile.TemporaryDirectory() as directory:
-        pid = os.fork()
+        pid = fork()
         os.environ.update(RANK="0" if pid else "1", WORLD_SIZE="2", GLOO_SOCKET_IFNAME="lo")
         store = torch.distributed.FileStore(os.path.join(directory, "store"), 2)
         torch.distributed.init_process_group("gloo", store=store, rank=int(os.environ["RANK"]), world_size=2)
@@ -533,7 +543,7 @@ def main(directory, *names):
     theirs = names[0] == "theirs"
     failed = []
     for name in names[theirs:]:
-        pid = os.fork()
+        pid = fork()
         if not pid:
             os.setpgid(0, 0)
             faulthandler.enable()
