@@ -217,7 +217,8 @@ const char* attach_from_program(const char* settings) noexcept {
 bool read_settings(const char* text, Config& config, char (&output)[PATH_MAX], ErrorText& error) noexcept {
   config = Config{};
   if (!from_text(config, text, error) || !resolve_output(config, output, error)) return false;
-  return strcmp(config.window, "auto") != 0 || refuse(error, "its window cannot be auto");
+  return strcmp(config.window, "auto") != 0 ||
+         refuse(error, "TORCHPROF_WINDOW: 'auto' is for programs that are recorded from their start");
 }
 
 }  // namespace torchprof::inject

@@ -144,7 +144,7 @@ def test_a_wrong_setting_is_said_in_the_librarys_words(python, run):
                 said.append(str(error).partition(":")[0])
         print(json.dumps(said))
     """)
-    assert said == ["python", "pythn", "sample", "its window cannot be auto", "output '%x'", "quiet", "format",
+    assert said == ["python", "pythn", "sample", "window", "output '%x'", "quiet", "format",
                     "--tables", "--sort", "--format", "--stepps=1", "--thread nobody"]
 
 
