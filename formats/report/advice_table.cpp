@@ -20,6 +20,8 @@ ReportTable advice_table(const Advice& advice) {
   if (const std::string parts = parts_text(advice.parts); !parts.empty()) title += ": " + parts;
   ReportTable table = make_table("advice", std::move(title));
   table.last_column = LastColumn::kBroken;
+  if (!advice.unit.empty() || !advice.has_steps)
+    table.columns[table.column("share_percent")].title = advice.unit.empty() ? "of the run" : "of it";
   for (const Finding& f : advice.findings) {
     std::string text = f.what;
     for (const std::string* more : {&f.evidence, &f.todo})

@@ -1,12 +1,13 @@
 // One finding a block: the sentence, what it costs, what it was seen by, and what to do.
 function adviceView(table) {
+  const share = table.columns.find(c => c.key === "share_percent")?.title;
   const time = (row, key) => row[key] === null ? "" : cell(row[key], "ns");
   const block = row => make("article", { class: "finding" },
     make("h3", {}, make("span", { class: "headline" }, row.finding),
-      row.cost_ns === null ? null : make("span", { class: "share" }, time(row, "cost_ns") + " of a step, " + cell(row.share_percent, "percent"))),
+      row.cost_ns === null ? null : make("span", { class: "share" }, time(row, "cost_ns") + " " + share + ", " + cell(row.share_percent, "percent"))),
     row.evidence ? make("p", {}, row.evidence) : null,
     make("p", {}, make("strong", {}, "What to do: "), row.todo),
-    make("dl", {}, ...[["Where", row.where, "code"], ["A step without it", time(row, "without_ns"), ""]].filter(([, text]) => text)
+    make("dl", {}, ...[["Where", row.where, "code"], ["Without it", time(row, "without_ns"), ""]].filter(([, text]) => text)
       .flatMap(([label, text, kind]) => [make("dt", {}, label), make("dd", { class: kind }, text)])));
   const rows = table.rows.filter(rowMatches);
   if (state.search && !rows.length) return null;
