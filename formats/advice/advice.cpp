@@ -389,6 +389,9 @@ class AdviceAssembly {
     const size_t children = working_beside();
     // Where others have most of the processors it is not for its own threads that it waits.
     const bool is_its_own = first.use.process_ran * 2 >= others;
+    // A thread waits for as long as it does even if all that others had was the processor that it would have got: the
+    // program's own threads are to blame for sure where others had less.
+    const bool is_not_theirs = others * static_cast<double>(steps) < static_cast<double>(queued);
     if (first.processors != 0 && first.threads > first.processors && is_its_own) {
       f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +
                plural(first.processors, "processor") +
@@ -403,7 +406,7 @@ class AdviceAssembly {
         set_place(f, first.sharing.operators);
         add_sentence(f.evidence, "The line is that of the operators that take most of the time.");
       }
-    } else if (first.use.process_ran > 1.3 && first.use.process_ran > 2 * others) {
+    } else if (first.use.process_ran > 1.3 && is_not_theirs) {
       f.what =
           "The process has more threads at work than there are processors: the one that runs the program is ready to "
           "run for {} and has none.";

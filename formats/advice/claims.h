@@ -41,6 +41,8 @@ struct GroupCost {
   uint32_t steps_with = 0;
 
   void add(size_t step, uint32_t place, int64_t more);
+  // A cost that less than half of the steps have (Finding::is_rare).
+  bool is_rare() const { return by_step.size() > 2 && size_t{2} * steps_with < by_step.size(); }
   // Of a step, times `part`: the mean, or if at least half of the steps have it their median where that is less, so
   // that one long step does not count.
   int64_t typical(double part = 1) const;

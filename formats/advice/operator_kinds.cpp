@@ -122,9 +122,8 @@ std::string_view bare(std::string_view name) {
 
 OperatorKind kind_of_operator(std::string_view name) {
   static const KindTable table;
-  // Operators of other libraries, and functions of autograd, are the program's own work.
-  const bool is_of_torch = name.starts_with("aten::") || name.find("::") == name.npos;
-  return is_of_torch ? table.of(bare(name)) : OperatorKind::kNetwork;
+  // Operators of other libraries, functions of autograd and compiled regions are the program's own work.
+  return name.starts_with("aten::") ? table.of(bare(name)) : OperatorKind::kNetwork;
 }
 
 bool is_elementwise(std::string_view name) {

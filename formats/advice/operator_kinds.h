@@ -1,6 +1,8 @@
 // What an operator of torch does, by its name, as rules of advice tell it.
 //
-// Source: native_functions.yaml of torch, 1.13 to 2.15. An operator that is not known is kOther.
+// Source: native_functions.yaml of torch, 1.13 to 2.15. An operator of "aten::" that is not known is kOther,
+// anything else kNetwork: a custom function, an operator of a library, a region of torch.compile may do what a network
+// has to.
 #pragma once
 
 #include <cstdint>

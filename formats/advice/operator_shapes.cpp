@@ -51,7 +51,7 @@ class Shapes {
     }
     if (tables.empty()) return;
     Group group;
-    double ns = 0;
+    GroupCost on_rows{.by_step = std::vector<int64_t>(o_.view.steps().size())};
     std::map<Shape, double> by_table;
     uint32_t forward = kNoSpan;
     for (uint32_t i = 0; i < o_.count(); ++i) {
@@ -70,7 +70,8 @@ class Shapes {
         part = part_of_tables(i, tables);
         if (part == 0) continue;
       }
-      ns += part * static_cast<double>(o_.claims.free_ns(i));
+      on_rows.add(o_.claims.step_of(i), o_.row.place[i],
+                  static_cast<int64_t>(part * static_cast<double>(o_.claims.free_ns(i))));
       group.add(i);
       i = o_.claims.end_of(i) - 1;
     }
@@ -78,8 +79,8 @@ class Shapes {
     if (most == by_table.end()) return;
     const auto& [sizes, of] = *tables.find(most->first);
     forward = of.second;
-    const int64_t cost = o_.per_step(ns * (1 - static_cast<double>(of.first) / static_cast<double>(sizes[0])));
-    if (!is_worth(cost, o_.view.step_ns())) return;
+    const int64_t cost = on_rows.typical(1 - static_cast<double>(of.first) / static_cast<double>(sizes[0]));
+    if (!is_worth(cost, on_rows.is_rare() ? o_.view.step_ns() : o_.view.typical_ns())) return;
     o_.claims.claim(group);
     o_.findings.push_back(
         {.rule = "dense gradient",
@@ -90,7 +91,8 @@ class Shapes {
          .where = forward == kNoSpan ? std::string() : o_.view.where(o_.row.place[forward]),
          .todo =
              "Where the embedding is made, pass sparse=True (nn.Embedding, nn.EmbeddingBag), with an optimizer that "
-             "can: SGD, Adagrad, SparseAdam."});
+             "can: SGD, Adagrad, SparseAdam.",
+         .is_rare = on_rows.is_rare()});
   }
 
   // A layer over all positions of which one is used.

@@ -149,7 +149,8 @@ bool OperatorSubject::tell(Finding f, const Group& group, double part, int64_t w
   if (group.empty()) return false;
   const GroupCost cost = claims.cost_of(group);
   f.cost_ns = cost.typical(part) - without;
-  if (!is_worth(f.cost_ns, view.typical_ns(), least_percent)) return false;
+  f.is_rare = cost.is_rare();
+  if (!is_worth(f.cost_ns, f.is_rare ? view.step_ns() : view.typical_ns(), least_percent)) return false;
   if (f.where.empty()) f.where = view.where(most_of(cost.places));
   if (f.evidence.empty() && size_t{10} * cost.steps_with < cost.by_step.size() * 9)
     f.evidence = "In " + std::to_string(cost.steps_with) + " of " + plural(cost.by_step.size(), "step") + ".";

@@ -139,6 +139,7 @@ class ProgramTree {
   void measure();
 
   const StepView& view_;
+  const uint32_t number_;  // of the row
   const std::vector<TimelineSpan>& spans_;
   const RowView& row_;
   const std::vector<bool>& chosen_;  // claimed ones, or wanted ones

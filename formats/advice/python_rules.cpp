@@ -178,6 +178,9 @@ class PythonRules {
       finding.what = f + " takes {} in Python and libraries, most of it in " + callee_text(v_.text(r.callee)) + ".";
       finding.todo = "Do it less often, ahead in a thread or process, or for a whole batch with tensors or arrays.";
     } else if (may_wait(r)) {
+      // What helps is another thing for work than for a wait: said only of what cannot be passed over.
+      constexpr int kLeastPart = 6;
+      if (all * kLeastPart < v_.all_ns()) return;
       finding.rule = "python";
       finding.what = f + " takes {} in Python code of its own or in a wait; which of the two is not known.";
       if (!r.account.is_enough() && use_.typical_slept())

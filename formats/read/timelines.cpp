@@ -120,11 +120,13 @@ class Maker {
   void add_block(const ReadMemory& m) {
     const MemoryChange& c = m.change;
     const auto process = process_of_.find(read_.rows[m.row].pid);
-    if (process == process_of_.end() || c.is_out_of_memory || c.is_mapped || c.device_type != 0 ||
-        c.bytes < kMappedAnew)
-      return;
+    if (process == process_of_.end() || c.is_out_of_memory || c.is_mapped || c.device_type != 0) return;
+    Timeline& timeline = file_.processes[process->second].timeline;
+    if (c.bytes <= -kMappedAnew && rows_[m.row] != kNoSpan)
+      timeline.large_frees.push_back({c.time.value, -std::max(c.bytes, -INT64_MAX), rows_[m.row]});
+    if (c.bytes < kMappedAnew) return;
     const uint32_t place = c.owner.place == 0 ? 0 : name(process->second, c.owner.place - 1);
-    file_.processes[process->second].timeline.large_blocks.push_back({c.time.value, c.bytes, place});
+    timeline.large_blocks.push_back({c.time.value, c.bytes, place});
   }
 
   uint32_t name(size_t process, uint32_t file_name) {

@@ -64,7 +64,9 @@ class TimelineSink final : public Sink {
   }
 
   void memory(const MemoryEvent& m) override {
-    if (m.is_out_of_memory || m.is_mapped || m.device_type != 0 || m.bytes < kMappedAnew) return;
+    if (m.is_out_of_memory || m.is_mapped || m.device_type != 0) return;
+    if (m.bytes <= -kMappedAnew) into_.large_frees.push_back({m.time.value, -std::max(m.bytes, -INT64_MAX), m.row});
+    if (m.bytes < kMappedAnew) return;
     const NameId place = m.function ? replay_.names().place(m.function, m.line) : NameId{};
     into_.large_blocks.push_back({m.time.value, m.bytes, name(place)});
   }

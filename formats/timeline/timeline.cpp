@@ -109,6 +109,7 @@ void Timeline::finish() {
   for (TimelineRow& row : rows) too_deep += sort_row(row.spans, open);
   std::ranges::sort(work, {}, [](const TimelineWork& w) { return std::tuple(w.begin, w.device, w.stream); });
   std::ranges::sort(waits, {}, [](const TimelineWait& w) { return std::tuple(w.begin, w.device, w.stream); });
+  std::ranges::sort(large_frees, {}, &TimelineFree::time);
   link_calls();
 }
 

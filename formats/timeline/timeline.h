@@ -112,6 +112,12 @@ struct TimelineAllocation {
   int64_t bytes;
   uint32_t place;  // the line that ran, as a name; 0: not known
 };
+// Such a block is given back to the kernel behind that time, by the thread of the row.
+struct TimelineFree {
+  int64_t time;
+  int64_t bytes;
+  uint32_t row;
+};
 
 // The outermost imports. In files of others: the spans of importlib.
 struct ImportTime {
@@ -167,6 +173,7 @@ struct Timeline {
   std::vector<TimelineWork> work;                // sorted by begin
   std::vector<TimelineWait> waits;               // sorted by begin
   std::vector<TimelineAllocation> large_blocks;  // of kMappedAnew bytes or more, in any order
+  std::vector<TimelineFree> large_frees;         // likewise; sorted by time
   std::vector<TimelineState> states;             // in the order of their begins; as far as calls were recorded
   std::vector<StepSpan> steps;  // that it holds; sorted by begin, without overlaps; empty: the process has none
   std::string unit;           // what a step is, where it is no step of training: "a call of GPT" (units.h); else empty

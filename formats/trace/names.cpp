@@ -119,9 +119,10 @@ std::string_view Names::file(NameId id) const {
 }
 
 bool is_program_file(std::string_view path) {
-  // Packages lie in site-packages or in Debian's dist-packages; an editable install lies elsewhere.
-  return !path.starts_with("torch/") && !path.starts_with("<frozen ") && path.find("-packages/") == path.npos &&
-         path.find("lib/python3") == path.npos;
+  // Packages lie in site-packages or in Debian's dist-packages; an editable install lies elsewhere. What torch.compile
+  // has written lies in /tmp/torchinductor_USER (torch/_inductor/runtime/cache_dir_utils.py, 2.0 to 2.15).
+  return path.find("/torchinductor_") == path.npos && !path.starts_with("torch/") && !path.starts_with("<frozen ") &&
+         path.find("-packages/") == path.npos && path.find("lib/python3") == path.npos;
 }
 
 bool is_program_text(std::string_view text) {
