@@ -11,6 +11,7 @@
 #include "formats/advice/spread.h"
 #include "formats/io/cells.h"
 #include "formats/report/summary.h"
+#include "formats/report/tables.h"
 #include "tests/unit/support/spool_builder.h"
 
 namespace host_advice_test {
@@ -225,6 +226,42 @@ TEST_CASE("large blocks have the place of the program around them, whoever alloc
   CHECK(says(text, "\"first touch\""));
   CHECK(says(text, "train.py(12): train"));
   CHECK(!says(text, "graph.py"));
+}
+
+TEST_CASE("a finding's share is called by what it is one of") {
+  const auto title = [](bool has_steps, const char* unit) {
+    Advice advice;
+    advice.has_steps = has_steps;
+    advice.unit = unit;
+    const ReportTable table = advice_table(advice);
+    return std::string(table.columns[table.column("share_percent")].title);
+  };
+  CHECK(title(true, "") == "of a step");
+  CHECK(title(true, "a call of generate") == "of it");
+  CHECK(title(false, "") == "of the run");
+}
+
+TEST_CASE("the time in which large blocks are given back to the kernel is not the program's Python") {
+  std::mt19937 random(13);
+  for (int round = 0; round < 60; ++round) {
+    const int64_t bytes = static_cast<int64_t>(8 + random() % 120) << 20;
+    const uint64_t gap = 1'000'000 + random() % 4'000'000;
+    const bool frees = random() % 4 != 0;
+    const std::string text = advice([&](SpoolBuilder& b, uint64_t begin) {
+      if (frees)
+        b.at(begin).raw(static_cast<uint8_t>(Kind::Memory),
+                        {0x10000, static_cast<uint64_t>(-bytes), 1 << 30, 0, 0xff00});
+      run(b, begin + gap, kStep - gap, "aten::mm");
+    });
+    // Measured are 0.3 us a page; none of it is Python's where it may be all.
+    const uint64_t most = static_cast<uint64_t>(bytes) / 4096 * 500;
+    const bool is_large = bytes >= int64_t{32} << 20;
+    const uint64_t left = frees && is_large ? gap - std::min(gap, most) : gap;
+    CAPTURE(text);
+    CAPTURE(bytes);
+    CAPTURE(gap);
+    CHECK(says(text, "Python code of its own") == (left * 100 >= kStep * 3));
+  }
 }
 
 TEST_CASE("who keeps the processors busy: others, or processes that the program started and that never wait") {

@@ -10,6 +10,7 @@
 
 #include "formats/advice/operator_kinds.h"
 #include "formats/advice/rules.h"
+#include "formats/trace/names.h"
 
 namespace operator_advice_test {
 
@@ -493,6 +494,12 @@ TEST_CASE("names of operators are known by what they do") {
   CHECK(kind_of_operator("Torch-Compiled Region: 0/1") == OperatorKind::kNetwork);
   CHECK(kind_of_operator("MyFunction") == OperatorKind::kNetwork);
   CHECK(kind_of_operator("") == OperatorKind::kNetwork);
+}
+
+TEST_CASE("what torch.compile has written is no file of the program") {
+  CHECK_FALSE(is_program_file("/tmp/torchinductor_me/xf/cxfqk.py"));
+  CHECK_FALSE(is_program_text("/tmp/torchinductor_me/xf...le.py(1963): call"));
+  CHECK(is_program_file("/home/me/torchinductor/train.py"));
 }
 
 TEST_CASE("whatever ran, findings together cost no more than a step, and claim no span outside of steps") {
