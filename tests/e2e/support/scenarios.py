@@ -432,12 +432,12 @@ def ddp_over_gloo(kept=[]):
 
 
 def fork():
-    """os.fork(). The first autograd of the child is over when it returns: torch makes its engine anew in a forked child, where it is first
-    needed, with no lock (PythonEngine::get_python_engine), so that threads that need it at the same time can wait for ever on a mutex that
-    has been overwritten (seen with torch 1.13, with us and without)."""
+    """os.fork(). The child has its engine of autograd when it returns: torch makes that anew in a forked child, where it is first needed,
+    with no lock (PythonEngine::get_python_engine), so that threads that need it at the same time can wait for ever on a mutex that has been
+    overwritten (seen with torch 1.13, with us and without). To ask for it takes no sequence number, as an operator would."""
     pid = os.fork()
     if not pid:
-        torch.ones(1, requires_grad=True).square()
+        torch.autograd._is_checkpoint_valid()
     return pid
 
 
