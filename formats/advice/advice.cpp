@@ -389,8 +389,8 @@ class AdviceAssembly {
     const size_t children = working_beside();
     // Where others have most of the processors it is not for its own threads that it waits.
     const bool is_its_own = first.use.process_ran * 2 >= others;
-    // A thread waits for as long as it does even if all that others had was the processor that it would have got: the
-    // program's own threads are to blame for sure where others had less.
+    // Others can have kept the thread waiting for as long as they ran. Where it waited for longer, it was for the
+    // program's own threads.
     const bool is_not_theirs = others * static_cast<double>(steps) < static_cast<double>(queued);
     if (first.processors != 0 && first.threads > first.processors && is_its_own) {
       f.what = "Operators use " + plural(first.threads, "thread") + ", more than the " +

@@ -46,8 +46,11 @@ class ParameterLoops {
       if (!is_call_of_step(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
       std::string_view optimizer = o_.text(i).substr(kStep.size());
       if (optimizer.ends_with(".step")) optimizer.remove_suffix(5);
-      std::map<uint32_t, uint64_t> names;
-      std::map<uint32_t, double> bytes;  // of what operators of one name write
+      struct Named {
+        uint64_t count = 0;
+        double bytes = 0;  // of what they write
+      };
+      std::map<uint32_t, Named> names;
       double kept = 0;
       uint64_t operators = 0;
       bool is_single = true, is_of_torch = false;
@@ -63,15 +66,15 @@ class ParameterLoops {
           break;
         }
         ++operators;
-        ++names[o_.spans[j].name];
-        if (const Tensor* first = o_.first_tensor(j))
-          bytes[o_.spans[j].name] += static_cast<double>(elements_of(first->sizes)) * element_size(first->type);
+        Named& named = names[o_.spans[j].name];
+        ++named.count;
+        if (const Tensor* first = o_.first_tensor(j)) named.bytes += bytes_of(*first);
         kept += static_cast<double>(o_.arithmetic_ns(j));
         j = o_.claims.end_of(j) - 1;
       }
       if (!is_single || operators == 0) continue;
       std::map<uint64_t, uint64_t> times;  // how many names come so often
-      for (const auto& [op, n] : names) ++times[n];
+      for (const auto& [op, named] : names) ++times[named.count];
       const auto most = std::ranges::max_element(
           times, {}, [](const auto& each) { return std::pair(each.first >= 2 ? each.second : 0, each.first); });
       Kind& kind = kinds[o_.spans[i].name];
@@ -79,7 +82,7 @@ class ParameterLoops {
       kind.group.add(i);
       kind.operators += operators;
       kind.tensors += most->first;
-      for (const auto& [op, all] : bytes) kind.bytes = std::max(kind.bytes, all);
+      for (const auto& [op, named] : names) kind.bytes = std::max(kind.bytes, named.bytes);
       // Measured with 200 and 600 tensors, torch 2.15: what takes all at once still makes lists of them, 1 us for each
       // of SGD, 4 us of Adam.
       const auto each = static_cast<double>(kTensorAtOnceNs) *

@@ -16,6 +16,10 @@ int64_t elements_of(const Shape& sizes) {
   return n < 9e15 ? static_cast<int64_t>(n) : 0;
 }
 
+double bytes_of(const Tensor& tensor) {
+  return static_cast<double>(elements_of(tensor.sizes)) * element_size(tensor.type);
+}
+
 std::string shape_text(const Shape& sizes) {
   std::string text = "[";
   for (const int64_t size : sizes) {
@@ -83,8 +87,7 @@ std::vector<const Shape*> OperatorSubject::matrices(uint32_t i) const {
 double OperatorSubject::bytes_of(uint32_t i) const {
   double bytes = 0;
   for (const Input& input : inputs(i))
-    for (const Tensor& each : input.tensors)
-      bytes += static_cast<double>(elements_of(each.sizes)) * element_size(each.type);
+    for (const Tensor& each : input.tensors) bytes += formats::bytes_of(each);
   return bytes;
 }
 

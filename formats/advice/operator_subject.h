@@ -32,6 +32,7 @@ inline constexpr std::string_view kAccumulate = "torch::autograd::AccumulateGrad
 using Shape = std::vector<int64_t>;
 
 int64_t elements_of(const Shape& sizes);     // 0: too many to count
+double bytes_of(const Tensor& tensor);       // of its elements; 0: too many to count
 std::string shape_text(const Shape& sizes);  // "[64, 1024]"
 
 // "name" of "path(line): name".

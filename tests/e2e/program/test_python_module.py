@@ -15,14 +15,11 @@ MEMORY, OF_PYTHON = 68, 100  # tracer/spool/record.h
 
 STATE = """
 import gc, json, os, sys, threading, time, warnings
-def settle(holds):
-    # Whoever joins a thread may come before the kernel has taken it off its list: what is to hold is waited for.
-    until = time.monotonic() + 60
-    while not holds() and time.monotonic() < until: pass
-    return holds()
 def state(wanted=None):
-    if wanted is not None: settle(lambda: state_now() == wanted)
-    return state_now()
+    # Whoever joins a thread may come before the kernel has taken it off its list: what is wanted is waited for.
+    until = time.monotonic() + 60
+    while (now := state_now()) != wanted and wanted is not None and time.monotonic() < until: pass
+    return now
 def state_now():
     return [len(os.listdir("/proc/self/task")), len(os.listdir("/proc/self/fd")), sum(".spool" in line for line in open("/proc/self/maps")), len(gc.callbacks),
             sorted(name for name in os.environ if "TORCHPROF" in name)]
@@ -213,9 +210,9 @@ def test_a_forked_child_records_and_stops_for_itself(python, run):
             else: third()
         if child == 0:
             first()
-            is_alone = settle(lambda: len(os.listdir("/proc/self/task")) == 1)
+            before = len(os.listdir("/proc/self/task"))
             with torchprof.profile("child") as q: first()
-            os._exit(0 if is_alone and set(calls(q)) & {"first", "second", "third"} == {"first"} else 1)
+            os._exit(0 if before == 1 and set(calls(q)) & {"first", "second", "third"} == {"first"} else 1)
         status = os.waitpid(child, 0)[1]
         found = calls(p)
         print(json.dumps([status, found["first"], found["second"], found["third"], len(p.table("processes"))]))
