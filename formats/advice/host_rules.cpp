@@ -39,7 +39,6 @@ class HostRules {
     if (!v_.has_gpu()) threads();
     zero_grad();
     first_touch();
-    if (!leak()) python_leak();
   }
 
  private:
@@ -263,6 +262,32 @@ class HostRules {
                              "that keeps memory (jemalloc, tcmalloc)."});
   }
 
+  const Subject& s_;
+  const StepView& v_;
+  const RowView& row_;
+  const std::vector<TimelineSpan>& spans_;
+  Findings& findings_;
+  std::array<Sums, kActivities> of_;
+};
+
+// What stays in memory, of each step some more. After the rules about Python: a line that takes time to make what it
+// keeps is one of theirs, too.
+class GrowthRules {
+ public:
+  GrowthRules(const Subject& subject, Findings& findings) : s_(subject), v_(subject.view), findings_(findings) {
+    for (const StepUse& u : v_.timeline().step_use) {
+      steps_ += u.steps;
+      if (u.resident_bytes != 0) seen_.emplace_back(steps_, u.resident_bytes);
+    }
+  }
+
+  void run() {
+    if (!leak()) python_leak();
+  }
+
+ private:
+  static constexpr size_t kFewestSeen = 12;
+
   static constexpr std::string_view kWhatGetsLonger =
       "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep an array of them, "
       "write them out, or drop them";
@@ -289,7 +314,7 @@ class HostRules {
                                          count_text(g.looked) + " stay; this line made the most of them.",
                              .where = g.owner.place,
                              .todo = std::string(kWhatGetsLonger) + ".",
-                             .weight = 0.1});
+                             .weight = weight()});
         return true;
       }
       const std::string_view device = g.device_type == 0 ? "CPU" : "GPU";
@@ -301,7 +326,7 @@ class HostRules {
            .where = g.owner.place,
            .todo = "Keep numbers instead of tensors that hold a graph (loss.item(), detach()), and empty the lists "
                    "that keep them.",
-           .weight = 0.1});
+           .weight = weight()});
       return false;
     }
     return false;
@@ -314,14 +339,7 @@ class HostRules {
   void python_leak() {
     constexpr uint64_t kLeast = 64 << 10, kLeastInAll = 16 << 20;  // bytes of a step, and of all
     constexpr int64_t kAround = 16;                                // what a tensor that stays may keep, of its own size
-    std::vector<std::pair<uint64_t, uint64_t>> seen;               // steps that had ended, bytes
-    uint64_t steps = 0;
-    for (const StepUse& u : v_.timeline().step_use) {
-      steps += u.steps;
-      if (u.resident_bytes != 0) seen.emplace_back(steps, u.resident_bytes);
-    }
-    if (seen.size() < 12) return;
-    const auto at = [&seen](size_t quarters) { return seen[(seen.size() - 1) * quarters / 8]; };
+    if (seen_.size() < kFewestSeen) return;
     const auto rate = [](auto a, auto b) {
       return b.first > a.first && b.second > a.second ? (b.second - a.second) / (b.first - a.first) : 0;
     };
@@ -333,7 +351,7 @@ class HostRules {
     if (growth < kLeast || std::max(early, late) > 3 * growth) return;
     if (tensors > static_cast<int64_t>(growth) / kAround) return;
     if (at(8).second - at(2).second < kLeastInAll) return;
-    const bool is_known = s_.knows_growth && v_.steps().size() * 2 >= steps;
+    const bool is_known = s_.knows_growth && v_.steps().size() * 2 >= steps_;
     const std::string by =
         "Memory of the process grows by about " + memory_text(static_cast<int64_t>(growth)) + " a step";
     const std::string from = "From " + memory_text(static_cast<int64_t>(at(2).second)) + " to " +
@@ -344,13 +362,12 @@ class HostRules {
                 .what = by + ", that of torch's tensors does not.",
                 .evidence = from + "So it is Python objects that are kept, or memory of a library.",
                 .todo = std::string(kWhatGetsLonger) + " (--memory python names the lines).",
-                .weight = 0.1};
-      if (const uint32_t line = line_that_keeps(v_); line != 0) {
-        f.where = v_.where(line);
+                .weight = weight()};
+      f.where = line_that_keeps(v_, findings_);
+      if (!f.where.empty())
         add_sentence(f.evidence,
                      "Probably by this line: it adds to a container that outlives the step, and takes time "
                      "to make what it adds (an estimate).");
-      }
       findings_.push_back(std::move(f));
     } else {
       findings_.push_back({.rule = "leak",
@@ -360,22 +377,36 @@ class HostRules {
                            .todo =
                                "Record one window of many steps with allocations (-w steps=100..150): what stays of "
                                "tensors is then named, and if nothing does, it is Python objects.",
-                           .weight = 0.1});
+                           .weight = weight()});
     }
+  }
+
+  // What the process had in memory at an eighth of what was seen.
+  std::pair<uint64_t, uint64_t> at(size_t eighths) const { return seen_[(seen_.size() - 1) * eighths / 8]; }
+  // A process that grows by a half of what it had while it was looked at will soon be ended for want of memory: that
+  // counts as much as all of a step.
+  double weight() const {
+    constexpr double kLeast = 0.1;
+    if (seen_.size() < kFewestSeen) return kLeast;
+    const auto before = static_cast<double>(at(2).second), after = static_cast<double>(at(8).second);
+    return std::clamp(2 * (after - before) / before, kLeast, 1.0);
   }
 
   const Subject& s_;
   const StepView& v_;
-  const RowView& row_;
-  const std::vector<TimelineSpan>& spans_;
   Findings& findings_;
-  std::array<Sums, kActivities> of_;
+  std::vector<std::pair<uint64_t, uint64_t>> seen_{};  // steps that had ended, bytes
+  uint64_t steps_ = 0;
 };
 
 }  // namespace
 
 void find_on_the_host(const Subject& subject, Findings& findings) {
   if (subject.view.has_main()) HostRules(subject, findings).run();
+}
+
+void find_growth(const Subject& subject, Findings& findings) {
+  if (subject.view.has_main()) GrowthRules(subject, findings).run();
 }
 
 void add_sentence(std::string& text, std::string_view sentence) {

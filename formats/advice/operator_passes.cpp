@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "formats/advice/operator_rules.h"
+#include "formats/io/cells.h"
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
 
@@ -267,8 +268,105 @@ class Generation {
   OperatorSubject& o_;
 };
 
+// A model that is called many times in a step, each time for one row.
+class OneByOne {
+ public:
+  explicit OneByOne(OperatorSubject& o) : o_(o) {}
+
+  // Without: one call, and the products of all other rows at the speed of a product with many rows. Whether a call
+  // needs the result of the call before is not recorded, so this is no cost of the step: the finding says what would
+  // be, and comes behind those that are sure.
+  void run() {
+    for (auto& [name, model] : models()) {
+      std::vector<int64_t> numbers;  // of calls, in the steps that have any
+      for (const auto& [step, calls] : model.calls_in) numbers.push_back(calls);
+      const auto calls = static_cast<uint64_t>(median_of(numbers));
+      if (calls < kFewestCalls || model.one_row_calls * 10 < model.calls * 9) continue;
+      if (numbers.size() * 2 < o_.view.steps().size()) continue;
+      o_.add_backward(model.group);
+      const bool has_backward = model.group.stretches.size() > model.calls;
+      const double each = static_cast<double>(o_.claims.cost_of(model.group).ns) / static_cast<double>(model.calls);
+      const double flops = model.flops / static_cast<double>(model.calls) * (has_backward ? 3 : 1);
+      const double all = each * static_cast<double>(calls);
+      const double together = each + static_cast<double>(calls - 1) * flops / kFlopsPerNs;
+      if (all < static_cast<double>(o_.view.typical_ns()) / 6 || together * 2 > all) continue;
+      Finding f{.rule = "batch of one", .weight = kLeastPercent / 100};
+      f.what = std::string(o_.view.text(name).substr(kModulePrefix.size())) + " is called " + plural(calls, "time") +
+               " in a step, each time for one row.";
+      f.evidence = "All its matrix products have one row. The calls" +
+                   std::string(has_backward ? " and their backward" : "") + " take " +
+                   ns_text(static_cast<int64_t>(all)) + "; one call for as many rows would take about " +
+                   ns_text(static_cast<int64_t>(together)) +
+                   " (an estimate). Whether a call needs the result of the one before is not known.";
+      f.where = o_.view.where(most_of(model.places));
+      f.todo =
+          "If it does not, call it once with all rows (a batch). If it does, let several sequences, environments or "
+          "requests go side by side.";
+      o_.findings.push_back(std::move(f));
+    }
+  }
+
+ private:
+  static constexpr uint64_t kFewestCalls = 8;
+  // Of float32 on one core, 16 to 64 rows by matrices of 256 to 2,048: 40 to 110 measured with torch 2.15.
+  static constexpr double kFlopsPerNs = 40;
+
+  struct Model {                             // a root module
+    std::map<uint32_t, int64_t> calls_in{};  // by step
+    size_t calls = 0, one_row_calls = 0;
+    Group group{};
+    double flops = 0;  // of their products
+    PlaceSums places{};
+  };
+
+  std::map<uint32_t, Model> models() const {
+    std::map<uint32_t, Model> models;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (o_.spans[i].kind != SpanKind::kModule || !o_.text(i).starts_with(kModulePrefix)) continue;
+      if (o_.is_in_step(i)) {
+        Model& model = models[o_.spans[i].name];
+        ++model.calls_in[o_.claims.step_of(i)];
+        ++model.calls;
+        model.group.add(i);
+        add_to(model.places[o_.row.place[i]].ns, o_.spans[i].ns());
+        const double flops = flops_of_one_row(i);
+        model.flops += flops;
+        model.one_row_calls += flops > 0;
+      }
+      i = o_.claims.end_of(i) - 1;
+    }
+    return models;
+  }
+
+  // Of the products of a call; 0: it has none, or some product has more rows, or something else has arithmetic that
+  // grows with the rows (a convolution).
+  double flops_of_one_row(uint32_t call) const {
+    double flops = 0;
+    bool is_one_row = true;
+    o_.each_operator(call + 1, o_.claims.end_of(call), [&](uint32_t i) {
+      const std::string_view name = o_.text(i);
+      if (name.find("conv") != name.npos) is_one_row = false;
+      if (!is_product(name)) return;
+      // What is multiplied: the first tensor, of those that add the second. By what: the last matrix.
+      const bool adds = name == "aten::addmm" || name == "aten::addmv" || name == "aten::baddbmm";
+      const Tensor* row = o_.tensor(i, adds ? 1 : 0);
+      const std::vector<const Shape*> matrices = o_.matrices(i);
+      if (row == nullptr || row->sizes.empty() || matrices.empty()) {
+        is_one_row = false;
+        return;
+      }
+      is_one_row = is_one_row && elements_of(row->sizes) == row->sizes.back();
+      flops += 2.0 * static_cast<double>(elements_of(*matrices.back()));
+    });
+    return is_one_row ? flops : 0;
+  }
+
+  OperatorSubject& o_;
+};
+
 }  // namespace
 
+void find_rows_one_by_one(OperatorSubject& subject) { OneByOne(subject).run(); }
 void find_whole_sequences(OperatorSubject& subject) { Generation(subject).run(); }
 void find_second_passes(OperatorSubject& subject) { SecondPasses(subject).find(); }
 

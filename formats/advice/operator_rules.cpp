@@ -22,6 +22,7 @@ Claimed find_in_operators(const Subject& subject, Findings& findings) {
   find_sparse_as_dense(operators);
   find_float64(operators);
   find_other_operators(operators);
+  find_rows_one_by_one(operators);
   return operators.claims.take();
 }
 

@@ -23,6 +23,7 @@ void find_parameter_loops(OperatorSubject& subject);
 // A model that runs once more than it has to, or on more than it has to (operator_passes.cpp).
 void find_whole_sequences(OperatorSubject& subject);
 void find_second_passes(OperatorSubject& subject);
+void find_rows_one_by_one(OperatorSubject& subject);
 
 // What the sizes and types of tensors tell (operator_attention.cpp, operator_shapes.cpp).
 void find_attention(OperatorSubject& subject);
@@ -31,7 +32,8 @@ void find_unused_positions(OperatorSubject& subject);
 void find_sparse_as_dense(OperatorSubject& subject);
 void find_float64(OperatorSubject& subject);
 
-// All that is left (operator_others.cpp).
+// All that is left (operator_others.cpp). find_rows_one_by_one() comes even after it: it claims nothing, and tells of
+// calls of which most is not told yet.
 void find_other_operators(OperatorSubject& subject);
 
 }  // namespace torchprof::formats

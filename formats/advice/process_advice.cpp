@@ -99,6 +99,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   find_on_gpus(subject, advice.findings);
   find_in_python(subject, advice.findings);
   find_by_looks(subject, advice.findings);
+  find_growth(subject, advice.findings);
   if (advice.is_first_step) advice.findings.clear();
   // What a short script could gain is nothing beside its imports. Stretches of coroutines, between two waits, are no
   // latency of anything: little in all is nothing to gain.

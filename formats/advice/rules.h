@@ -40,8 +40,11 @@
 //   float64        operators work in float64. Without: half their time
 //   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
 //
+//   batch of one   a model is called many times in a step, each time for one row. Whether a call needs the result of
+//                  the call before is not known, so it costs no time
+//
 //   leak           memory stays, of each step some more: of tensors, or of the process alone, with the line that
-//                  probably keeps it (sharing_places.h). It costs no time
+//                  probably keeps it (sharing_places.h). It costs no time, and leads where the process grows fast
 //
 //   sync           calls that wait for the GPU. Without: what the host still does, or what the GPU does, whichever is
 //                  longer
@@ -110,6 +113,7 @@ void find_on_the_host(const Subject& subject, Findings& findings);
 void find_on_gpus(const Subject& subject, Findings& findings);
 void find_in_python(const Subject& subject, Findings& findings);
 void find_by_looks(const Subject& subject, Findings& findings);
+void find_growth(const Subject& subject, Findings& findings);  // the last: it asks what the others found
 
 inline constexpr double kLeastPercent = 3;  // of a step: what costs less is no finding
 // Whether a cost is worth a finding. `step_ns`: the mean step for a mean over the steps, the typical one for what a

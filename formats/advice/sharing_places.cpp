@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,6 +101,16 @@ std::map<uint32_t, Seen> lines_of(const StepView& view) {
   return lines;
 }
 
+// Whether a call of the function of this line has several steps.
+bool has_several_steps(const StepView& view, std::string_view where) {
+  const PlaceParts function = split_place(where);
+  return std::ranges::any_of(view.timeline().rows[view.main()].spans, [&](const TimelineSpan& span) {
+    if (span.kind != SpanKind::kPython || span.ns() <= 2 * view.typical_ns()) return false;
+    const PlaceParts each = split_place(view.text(span.name));
+    return each.file == function.file && each.name == function.name;
+  });
+}
+
 }  // namespace
 
 std::string_view container_added_to(std::string_view source) {
@@ -115,19 +126,21 @@ std::string_view container_added_to(std::string_view source) {
   return {};
 }
 
-uint32_t line_that_keeps(const StepView& view) {
-  if (!view.has_main()) return 0;
-  uint32_t found = 0;
-  for (const auto& [line, seen] : lines_of(view)) {
-    if (seen.looks < kFewestLooks) continue;
-    const std::string source = source_of(view.timeline(), view.text(line));
+std::string line_that_keeps(const StepView& view, const Findings& findings) {
+  if (!view.has_main()) return {};
+  std::map<uint32_t, Seen> lines = lines_of(view);
+  std::erase_if(lines, [](const auto& each) { return each.second.looks < kFewestLooks; });
+  std::set<std::string> found;
+  const auto look = [&](const std::string& where, const auto& outlives_step) {
+    const std::string source = source_of(view.timeline(), where);
     const std::string_view container = container_added_to(source);
-    if (container.empty()) continue;
-    if (container.find_first_of(".[") == container.npos && !seen.has_steps) continue;
-    if (found != 0) return 0;
-    found = line;
-  }
-  return found;
+    if (container.empty()) return;
+    if (container.find_first_of(".[") != container.npos || outlives_step()) found.insert(where);
+  };
+  for (const auto& [line, seen] : lines) look(view.where(line), [&seen] { return seen.has_steps; });
+  for (const Finding& f : findings)
+    if (f.rule == "python") look(f.where, [&] { return has_several_steps(view, f.where); });
+  return found.size() == 1 ? *found.begin() : std::string();
 }
 
 }  // namespace torchprof::formats

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "formats/advice/rules.h"
 #include "formats/advice/step_view.h"
 
 namespace torchprof::formats {
@@ -30,7 +31,7 @@ SharingPlaces sharing_places_of(const StepView& view, bool wants_threads);
 // that are known.
 //
 //   time   to make so many objects takes some: the line was seen at work of its own, in no operator, in at least
-//          kFewestLooks looks (timeline/thread_looks.h)
+//          kFewestLooks looks (timeline/thread_looks.h), or a finding about Python names it
 //   text   the line adds to a container: "self.rows.extend(...)". And the container outlives the step: it belongs to an
 //          object, or the function around it has several steps. What a function called in a step puts into a list of
 //          its own is gone when the function returns
@@ -38,7 +39,7 @@ SharingPlaces sharing_places_of(const StepView& view, bool wants_threads);
 // To what a line of source adds: "self.rows" of "self.rows.extend(x)"; empty: to nothing that is known.
 std::string_view container_added_to(std::string_view source);
 
-// As a name; 0: there is none, or there are several.
-uint32_t line_that_keeps(const StepView& view);
+// Empty: there is none, or there are several.
+std::string line_that_keeps(const StepView& view, const Findings& findings);
 
 }  // namespace torchprof::formats

@@ -90,6 +90,14 @@ def show(m):
     for p in m.parameters(): print(p.grad, file=sink)
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(4, 64)).sum(), after=show)
 """
+ROWS = HEAD + """
+m = layers(6, 64)
+@torch.no_grad()
+def classify(page):
+    return [m(row.unsqueeze(0)).argmax(1) for row in page]
+for page in torch.randn(20, 16, 64):
+    classify(page)
+"""
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
     "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
@@ -151,7 +159,8 @@ def findings(launcher, torch_python, tmp_path_factory):
             if name not in LOST or any(row["rule"] == name for row in rows): break
         return rows
 
-    programs = {**{rule: text for rule, (text, _) in LOST.items()}, **FINE}
+    programs = {**{rule: text for rule, (text, _) in LOST.items()}, **FINE,
+                "batch of one": ROWS, "a batch": ROWS.replace("[m(row.unsqueeze(0)).argmax(1) for row in page]", "m(page).argmax(1)")}
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         return dict(zip(programs, pool.map(look, programs, programs.values())))
 
@@ -170,3 +179,11 @@ def test_what_operators_lose_is_told_with_its_place(rule, findings):
 def test_what_only_looks_like_it_is_not_told(name, findings):
     told = set(LOST) | {"second forward", "float64", "operator", "checking", "reading values", "sparse as dense"}
     assert not [f for f in findings[name] if f["rule"] in told and f["share_percent"] > 5]
+
+
+def test_rows_that_go_through_a_model_one_by_one_are_told_without_a_cost(findings):
+    found, = [f for f in findings["batch of one"] if f["rule"] == "batch of one"]
+    line = int(re.search(r"program\.py\((\d+)\)", found["where"])[1])
+    assert "for row in page" in ROWS.splitlines()[line - 1], found
+    assert found["finding"] == "Sequential_0 is called 16 times in a step, each time for one row." and found["cost_ns"] is None
+    assert not [f for f in findings["a batch"] if f["rule"] == "batch of one"]

@@ -123,15 +123,21 @@ TEST_CASE("what a line adds to is known by its text") {
 
 namespace {
 
-// 100 steps of 10 ms. In each, add() of the program works for 8 ms, where a look sees it at a line of `text`, or what
-// add() calls works there. The process grows by 1 MiB a step.
-std::string advice_of_growth(const std::string& text, uint32_t line, bool is_operator = false) {
+enum class Shown { kByLook, kByOperator, kByLineOfCall };
+
+// 100 steps of 10 ms. In each, add() of the program works for 8 ms at a line of `text`, where a look sees it, or an
+// operator that add() calls there. Or nobody looks, and it works for 4 ms after it called an operator there. The
+// process grows by 1 MiB a step, from `before`.
+std::string advice_of_growth(const std::string& text, uint32_t line, Shown shown = Shown::kByLook,
+                             uint64_t before = uint64_t{1} << 30) {
+  const bool is_operator = shown == Shown::kByOperator;
   const Source source(text);
   SpoolBuilder b;
   b.source("memory", SourceState::kOn, "");
   const FunctionId train = b.function(source.path(), 1, "train"), add = b.function(source.path(), 2, "add");
   b.on(b.thread(100)).at(500).begin(train);
   b.seen(StackNode{{}, 1, 0, train, 1}).seen(StackNode{{}, 2, 1, add, line});
+  b.lines(add, {{10, line}});
   uint64_t ran = 0;
   for (uint64_t step = 0; step < 100; ++step) {
     const uint64_t begin = 1'000 + step * kStep;
@@ -139,13 +145,16 @@ std::string advice_of_growth(const std::string& text, uint32_t line, bool is_ope
     b.at(begin + 1'000'000).begin(add);
     if (is_operator) b.op(500, "aten::mm");
     b.at(begin + 5'000'000);
-    b.seen(Sample{{}, 100, 2, 10'000, 10'000u, 0, 0, {}, SampledWait::kUnknown, 0, {}, 0, 0});
+    if (shown == Shown::kByLineOfCall)
+      b.line(add, 0).op(501, "aten::flatten").at(begin + 5'001'000).op_end(501);
+    else
+      b.seen(Sample{{}, 100, 2, 10'000, 10'000u, 0, 0, {}, SampledWait::kUnknown, 0, {}, 0, 0});
     b.at(begin + 9'000'000);
     if (is_operator) b.op_end(500);
     b.end(add);
     ran += kStep;
     b.at(begin + kStep - 10).op_end(step + 1);
-    b.step_end(step, 0, 0).resident((uint64_t{1} << 30) + (step << 20));
+    b.step_end(step, 0, 0).resident(before + (step << 20));
     b.used(ProcessorTime{{}, 100, 0, ran, 0, ran});
   }
   b.at(101 * kStep).end(train);
@@ -164,10 +173,27 @@ TEST_CASE("objects that are kept have a line where it works and adds to what out
   CHECK(says(text, "So it is Python objects that are kept"));
   CHECK(named(text));
   CHECK(says(text, "(3): add"));
-  CHECK(!named(advice_of_growth(keeps, 4)));        // it works at another line
-  CHECK(!named(advice_of_growth(keeps, 3, true)));  // it works in an operator
+  CHECK(!named(advice_of_growth(keeps, 4)));                      // it works at another line
+  CHECK(!named(advice_of_growth(keeps, 3, Shown::kByOperator)));  // it works in an operator
   // A list of its own is gone when the function returns.
-  CHECK(!named(advice_of_growth("def train():\n  def add(x):\n    rows.extend(x.tolist())\n", 3)));
+  const std::string own = "def train():\n  def add(x):\n    rows.extend(x.tolist())\n";
+  CHECK(!named(advice_of_growth(own, 3)));
+  // Where nobody looks a finding about Python names the line.
+  CHECK(named(advice_of_growth(keeps, 3, Shown::kByLineOfCall)));
+  CHECK(!named(advice_of_growth(keeps, 4, Shown::kByLineOfCall)));
+  CHECK(!named(advice_of_growth(own, 3, Shown::kByLineOfCall)));
+}
+
+TEST_CASE("growth that will soon end the process is told before what takes most of a step") {
+  const std::string keeps = "def train():\n  def add(self, x):\n    self.rows.extend(x.tolist())\n";
+  const auto leads = [&](uint64_t before) {
+    const std::string text = advice_of_growth(keeps, 3, Shown::kByLineOfCall, before);
+    REQUIRE(says(text, "Python objects that are kept"));
+    REQUIRE(says(text, "\"python\""));
+    return text.find("Python objects that are kept") < text.find("\"python\"");
+  };
+  CHECK(leads(uint64_t{128} << 20));  // 128 MiB to 228
+  CHECK(!leads(uint64_t{16} << 30));
 }
 
 namespace {

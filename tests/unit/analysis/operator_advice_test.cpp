@@ -434,6 +434,32 @@ TEST_CASE("a layer over all positions of which one is taken") {
   CHECK(with({t({16, 50, 900}), n(-1)}, "aten::log_softmax").of("unused positions") == nullptr);
 }
 
+TEST_CASE("a model that is called for one row after the other is told without a cost") {
+  const auto with = [](int calls, int64_t us, Inputs inputs, const char* name = "aten::linear") {
+    return advice([&](Program& p, uint32_t) {
+      for (int i = 0; i < calls; ++i)
+        p.in(SpanKind::kModule, "nn.Module: Net_0",
+             [&] { p.in(SpanKind::kModule, "nn.Module: Linear_0", [&] { p.op(name, us, inputs); }); });
+    });
+  };
+  const auto layer = [](int64_t rows, int64_t size) { return Inputs{t({rows, size}), t({size, size}), t({size})}; };
+  const Said said = with(40, 200, layer(1, 64));
+  const Finding* f = said.of("batch of one");
+  REQUIRE(f != nullptr);
+  CHECK(f->what == "Net_0 is called 40 times in a step, each time for one row.");
+  CHECK(f->evidence.find("The calls take 8.00 ms; one call for as many rows would take about 208 us") != f->what.npos);
+  CHECK(f->cost_ns == 0);
+  CHECK(said.findings.size() == 1);
+  CHECK(with(40, 200, {t({64}), t({64, 64}), t({64})}).of("batch of one") != nullptr);
+  CHECK(with(40, 200, {t({64}), t({1, 64}), t({64, 64})}, "aten::addmm").of("batch of one") != nullptr);
+  CHECK(with(40, 200, layer(2, 64)).of("batch of one") == nullptr);
+  CHECK(with(40, 200, {t({2, 1, 64}), t({64, 64}), t({64})}).of("batch of one") == nullptr);
+  CHECK(with(5, 2000, layer(1, 64)).of("batch of one") == nullptr);    // few calls
+  CHECK(with(40, 20, layer(1, 64)).of("batch of one") == nullptr);     // little of the step
+  CHECK(with(40, 200, layer(1, 4096)).of("batch of one") == nullptr);  // their arithmetic takes as long in one call
+  CHECK(with(40, 200, {t({1, 3, 64, 64}), t({8, 3, 3, 3})}, "aten::conv2d").of("batch of one") == nullptr);
+}
+
 TEST_CASE("operators in float64 cost half of their time") {
   const auto with = [](uint8_t type) {
     return advice([&](Program& p, uint32_t) {
