@@ -61,6 +61,7 @@ class AdviceAssembly {
       add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);
       result_.parts += all_[i].parts;
     }
+    find_input();
     result_.parts = result_.parts / static_cast<int64_t>(looked_at_.size());
     result_.step_ns = mean(result_.step_ns);
     result_.mean_step_ns = mean(result_.mean_step_ns);
@@ -94,6 +95,20 @@ class AdviceAssembly {
  private:
   void note(const std::string& text) { result_.machine += (result_.machine.empty() ? "" : "; ") + text; }
   int64_t mean(int64_t sum) const { return sum / static_cast<int64_t>(looked_at_.size()); }
+
+  // Known where all ranks have it.
+  void find_input() {
+    result_.ranks = looked_at_.size();
+    bool have_samples = true, have_tokens = true;
+    for (const size_t i : looked_at_) {
+      const StepInput& input = all_[i].advice->input;
+      add_to(result_.input.samples, input.samples);
+      add_to(result_.input.tokens, input.tokens);
+      have_samples = have_samples && input.samples != 0;
+      have_tokens = have_tokens && input.tokens != 0;
+    }
+    result_.input = {have_samples ? mean(result_.input.samples) : 0, have_tokens ? mean(result_.input.tokens) : 0};
+  }
 
   void keep_largest_job() {
     std::map<uint32_t, int64_t> jobs;  // time in steps
@@ -244,7 +259,8 @@ class AdviceAssembly {
         add_to(waiting,
                std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}) / static_cast<int64_t>(of_rank.size()));
     waiting_ns_ = waiting / static_cast<int64_t>(waited.size());
-    const int64_t cost = others / static_cast<int64_t>(waited.size() - 1) - typical[slowest];
+    const int64_t cost =
+        others / static_cast<int64_t>(waited.size() - 1) - typical[slowest] - queued_longer(ranks, slowest);
     if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
     // What the clocks of machines may be off by makes nobody slow: those who wait on its own machine tell it without.
     int64_t error = 0, beside = 0;
@@ -261,6 +277,16 @@ class AdviceAssembly {
     f.todo = "Give it the same work as the others, or look at its machine.";
     add_reason(ranks, slowest, f);
     result_.findings.push_back(std::move(f));
+  }
+
+  // How much longer than the others a rank was ready to run in a typical step, and had no processor: it is late by that
+  // without a fault, and others who want processors may have that be one rank for as long as a run takes.
+  int64_t queued_longer(const std::vector<size_t>& ranks, size_t rank) const {
+    const auto queued = [&](size_t i) { return all_[ranks[i]].advice->use.typical_queued().value_or(0); };
+    int64_t others = 0;
+    for (size_t i = 0; i < ranks.size(); ++i)
+      if (i != rank) add_to(others, queued(i));
+    return std::max<int64_t>(0, queued(rank) - others / static_cast<int64_t>(ranks.size() - 1));
   }
 
   // On a busy machine any rank is late, now this one, now that one.

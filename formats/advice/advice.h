@@ -19,6 +19,7 @@
 #include "formats/advice/sharing_places.h"
 #include "formats/analysis/step_parts.h"
 #include "formats/ranks/waits.h"
+#include "formats/timeline/step_input.h"
 #include "formats/timeline/timeline.h"
 
 namespace torchprof::formats {
@@ -29,6 +30,7 @@ struct ProcessAdvice {
   uint64_t steps = 0;
   int64_t step_ns = 0;  // median
   int64_t mean_step_ns = 0;
+  StepInput input{};
   int64_t imports_ns = 0;        // of a process without steps of training: before them
   std::string imports_most{};    // "import torch": that which takes most of it
   int64_t worked_ns = 0;         // own time of operators and calls of CUDA, and of GPU work, in all steps
@@ -80,6 +82,8 @@ struct Advice {
   std::string imports_most{};  // "import torch": that which takes most of it
   bool has_steps = false;
   std::string unit{};     // what a step is; empty: one of training
+  StepInput input{};      // of a step; of several ranks the mean of one
+  size_t ranks = 1;       // of which it is the mean
   Findings findings{};    // the largest cost first
   std::string machine{};  // which of several jobs it is, what it lacks, and whether the machine was busy; empty: no
   PartTimes parts{};      // what a typical step is spent on; nothing: not known

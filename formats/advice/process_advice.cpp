@@ -63,6 +63,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.step_ns = view.typical_ns();
   advice.mean_step_ns = view.step_ns();
   advice.spans = view.steps();
+  if (view.has_steps() && view.has_main()) advice.input = step_input_of(timeline, view.main(), view.steps());
   for (const RowView& row : view.rows())
     for (size_t i = 0; i < row.own.size(); ++i)
       if (row.activity[i] == Activity::kOperator || row.activity[i] >= Activity::kCollective)

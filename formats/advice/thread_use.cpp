@@ -5,6 +5,7 @@
 
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
+#include "formats/timeline/thread_looks.h"
 
 namespace torchprof::formats {
 namespace {
@@ -21,9 +22,24 @@ int64_t share(int64_t ns, int64_t part, int64_t whole) {
   return static_cast<int64_t>(static_cast<double>(ns) * static_cast<double>(part) / static_cast<double>(whole));
 }
 
+// What looks at the thread in steps tell of the time that it had no processor.
+void ask_looks(const StepView& view, ThreadUse& use) {
+  const ThreadLooks looks(view.timeline(), view.main());
+  ThreadAccount account;
+  for (const TimelineSample* look : looks.all())
+    if (view.begins_in_step(look->end)) looks.add(*look, look->begin, look->end, account);
+  const int64_t all = account.all_ns();
+  if (!account.is_enough() || all <= 0) return;
+  use.queued_share = static_cast<double>(account.queued_ns) / static_cast<double>(all);
+  use.looked_queued = share(view.typical_ns(), account.queued_ns, all);
+}
+
 }  // namespace
 
-std::optional<int64_t> ThreadUse::typical_queued() const { return typical(queued, is_known); }
+std::optional<int64_t> ThreadUse::typical_queued() const {
+  const std::optional<int64_t> known = typical(queued, is_known);
+  return known ? known : looked_queued;
+}
 std::optional<int64_t> ThreadUse::typical_slept() const { return typical(slept, is_known); }
 
 ThreadUse thread_use_of(const StepView& view) {
@@ -58,6 +74,7 @@ ThreadUse thread_use_of(const StepView& view) {
     use.process_ran = static_cast<double>(ran) / static_cast<double>(wall);
     use.queued_share = static_cast<double>(queued) / static_cast<double>(wall);
   }
+  if (!typical(use.queued, use.is_known)) ask_looks(view, use);
   int64_t machine = 0, others = 0;
   for (const MachineUse& m : timeline.machine_use) {
     const int64_t part = view.in_steps(m.begin, m.end);

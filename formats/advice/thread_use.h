@@ -20,7 +20,9 @@ struct ThreadUse {
   uint32_t processors = 0;                 // of the machine; 0: not known
   uint32_t operator_threads = 0;           // the most among which torch divided an operator; 0: not known
 
-  // Medians over known steps; nothing where fewer than half of the steps are known.
+  std::optional<int64_t> looked_queued{};  // of a typical step, by looks, where fewer than half of the steps are known
+
+  // Medians over known steps; nothing where fewer than half of the steps are known, of `queued` what looks tell.
   std::optional<int64_t> typical_queued() const;
   std::optional<int64_t> typical_slept() const;
 };

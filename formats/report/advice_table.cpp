@@ -8,6 +8,18 @@
 #include "formats/report/tables.h"
 
 namespace torchprof::formats {
+namespace {
+
+// ", 1,234 samples a second"; empty: not known.
+std::string rate_text(const Advice& advice) {
+  const auto& [samples, tokens] = advice.input;
+  if (samples == 0 && tokens == 0) return {};
+  const double rate = static_cast<double>(std::max(samples, tokens)) * 1e9 / static_cast<double>(advice.step_ns);
+  return ", " + (rate < 10 ? print("%.1f", rate) : count_text(static_cast<uint64_t>(rate + 0.5))) +
+         (samples != 0 ? " samples" : " tokens") + " a second" + (advice.ranks > 1 ? " on each rank" : "");
+}
+
+}  // namespace
 
 ReportTable advice_table(const Advice& advice) {
   std::string title = "Advice";
@@ -16,7 +28,7 @@ ReportTable advice_table(const Advice& advice) {
              (!advice.unit.empty() ? advice.unit
               : advice.has_steps   ? "a step"
                                    : "the run") +
-             " takes " + ns_text(advice.step_ns);
+             " takes " + ns_text(advice.step_ns) + rate_text(advice);
   if (const std::string parts = parts_text(advice.parts); !parts.empty()) title += ": " + parts;
   ReportTable table = make_table("advice", std::move(title));
   table.last_column = LastColumn::kBroken;
@@ -35,6 +47,8 @@ ReportTable advice_table(const Advice& advice) {
   }
   if (advice.parts.sum() > 0) {
     table.totals.emplace_back("step_ns", advice.step_ns);
+    if (advice.input.samples != 0) table.totals.emplace_back("samples", advice.input.samples);
+    if (advice.input.tokens != 0) table.totals.emplace_back("tokens", advice.input.tokens);
     for (size_t i = 0; i < kStepParts; ++i) table.totals.emplace_back(kStepPartTexts[i].key, advice.parts.all()[i]);
   }
   const bool has_looked = advice.step_ns != 0;

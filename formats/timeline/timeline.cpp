@@ -30,6 +30,24 @@ size_t sort_row(std::vector<TimelineSpan>& spans, std::vector<uint32_t>& open) {
   return left_out;
 }
 
+// Equal for inputs with the same types and sizes of their tensors.
+std::string shape_key(const std::vector<Input>& inputs) {
+  std::string key;
+  const auto add = [&key](uint64_t number) {
+    key.append(reinterpret_cast<const char*>(&number), sizeof number);  // NOLINT(*-reinterpret-cast)
+  };
+  for (const Input& input : inputs) {
+    add(static_cast<uint64_t>(input.kind));
+    add(input.tensors.size());
+    for (const Tensor& tensor : input.tensors) {
+      add(uint64_t{tensor.is_readable} << 8 | tensor.type);
+      add(tensor.sizes.size());
+      for (const int64_t size : tensor.sizes) add(static_cast<uint64_t>(size));
+    }
+  }
+  return key;
+}
+
 }  // namespace
 
 uint32_t Timeline::name(std::string_view text) {
@@ -42,6 +60,12 @@ uint32_t Timeline::name(std::string_view text) {
 }
 
 uint32_t Timeline::add_inputs(std::vector<Input> inputs) {
+  std::string shape;
+  if (inputs_.size() > kMostExactInputs) {
+    shape = shape_key(inputs);
+    if (const auto known = by_shape_.find(shape); known != by_shape_.end()) return known->second;
+    for (Input& input : inputs) input = {.kind = input.kind, .tensors = std::move(input.tensors)};
+  }
   if (inputs_.size() > kMostInputs) return 0;
   for (Input& input : inputs) {
     if (input.tensors.size() > kMostListed) {
@@ -51,8 +75,10 @@ uint32_t Timeline::add_inputs(std::vector<Input> inputs) {
     input.integers.resize(std::min(input.integers.size(), kMostListed));
     input.tensors.shrink_to_fit();
   }
+  const auto number = static_cast<uint32_t>(inputs_.size());
   inputs_.push_back(std::move(inputs));
-  return static_cast<uint32_t>(inputs_.size() - 1);
+  if (!shape.empty()) by_shape_.emplace(std::move(shape), number);
+  return number;
 }
 
 std::string_view Timeline::file_of(std::string_view name) const {

@@ -33,8 +33,10 @@ namespace torchprof::formats {
 inline constexpr size_t kMostSpans = 4'000'000;
 inline constexpr size_t kDeepestSpan = 4096;  // spans around one; what is deeper is left out: many walks go outwards
 inline constexpr uint32_t kNoSpan = UINT32_MAX;
-// Different inputs that operators were given; those of more are not known. Of each list that many elements are kept.
+// Different inputs that operators were given; those of more are not known. Of the last quarter, where a program gives
+// its operators ever other numbers, only types and sizes are known. Of each list that many elements are kept.
 inline constexpr size_t kMostInputs = 16'384;
+inline constexpr size_t kMostExactInputs = kMostInputs / 4 * 3;
 inline constexpr size_t kMostListed = 128;
 
 enum class SpanKind : uint8_t {
@@ -231,7 +233,8 @@ struct Timeline {
   std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
   std::unordered_map<uint32_t, std::string> files_;  // by name
   std::vector<std::vector<Input>> inputs_{1};
-  mutable std::vector<int8_t> is_program_;  // by name: 1 yes, -1 no, 0 not looked up yet
+  std::unordered_map<std::string, uint32_t> by_shape_;  // of inputs_ behind kMostExactInputs
+  mutable std::vector<int8_t> is_program_;              // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_set<uint32_t> installed_;
   std::unordered_map<uint32_t, std::string> qualnames_;
 };
