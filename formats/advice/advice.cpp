@@ -61,7 +61,10 @@ class AdviceAssembly {
       add_to(result_.mean_step_ns, all_[i].advice->mean_step_ns);
       result_.parts += all_[i].parts;
     }
-    find_input();
+    std::vector<StepInput> inputs;
+    for (const size_t i : looked_at_) inputs.push_back(all_[i].advice->input);
+    result_.input = mean_of(inputs);
+    result_.ranks = inputs.size();
     result_.parts = result_.parts / static_cast<int64_t>(looked_at_.size());
     result_.step_ns = mean(result_.step_ns);
     result_.mean_step_ns = mean(result_.mean_step_ns);
@@ -95,20 +98,6 @@ class AdviceAssembly {
  private:
   void note(const std::string& text) { result_.machine += (result_.machine.empty() ? "" : "; ") + text; }
   int64_t mean(int64_t sum) const { return sum / static_cast<int64_t>(looked_at_.size()); }
-
-  // Known where all ranks have it.
-  void find_input() {
-    result_.ranks = looked_at_.size();
-    bool have_samples = true, have_tokens = true;
-    for (const size_t i : looked_at_) {
-      const StepInput& input = all_[i].advice->input;
-      add_to(result_.input.samples, input.samples);
-      add_to(result_.input.tokens, input.tokens);
-      have_samples = have_samples && input.samples != 0;
-      have_tokens = have_tokens && input.tokens != 0;
-    }
-    result_.input = {have_samples ? mean(result_.input.samples) : 0, have_tokens ? mean(result_.input.tokens) : 0};
-  }
 
   void keep_largest_job() {
     std::map<uint32_t, int64_t> jobs;  // time in steps
@@ -206,7 +195,6 @@ class AdviceAssembly {
     return static_cast<size_t>(most);
   }
 
-  // torch has three names for one collective: "gloo:all_reduce", "c10d::allreduce_" and "all_reduce".
   // With those for whom no unit recurs, where for others it does: what recurs in one rank does so in all.
   std::vector<size_t> ranks_of_job() const {
     std::vector<size_t> ranks = looked_at_;

@@ -74,17 +74,21 @@ ThreadUse thread_use_of(const StepView& view) {
     use.process_ran = static_cast<double>(ran) / static_cast<double>(wall);
     use.queued_share = static_cast<double>(queued) / static_cast<double>(wall);
   }
-  if (!typical(use.queued, use.is_known)) ask_looks(view, use);
-  int64_t machine = 0, others = 0;
+  int64_t machine = 0, others = 0, of_process = 0;
   for (const MachineUse& m : timeline.machine_use) {
     const int64_t part = view.in_steps(m.begin, m.end);
     if (part <= 0 || m.ns() <= 0) continue;
     add_to(machine, part);
     add_to(others, share(m.others_ns(), part, m.ns()));
+    add_to(of_process, share(m.process_ran_ns, part, m.ns()));
     use.operator_threads = std::max(use.operator_threads, m.operator_threads);
     use.processors = m.allowed != 0 ? std::min(m.allowed, m.processors) : m.processors;
   }
-  if (machine > 0) use.others_ran = static_cast<double>(others) / static_cast<double>(machine);
+  if (machine == 0) return use;
+  use.others_ran = static_cast<double>(others) / static_cast<double>(machine);
+  if (typical(use.queued, use.is_known)) return use;
+  use.process_ran = static_cast<double>(of_process) / static_cast<double>(machine);
+  ask_looks(view, use);
   return use;
 }
 

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "formats/io/median.h"
+#include "formats/io/sum.h"
 #include "formats/timeline/unit_names.h"
 #include "formats/trace/names.h"
 
@@ -134,6 +135,18 @@ class StepInputs {
 
 StepInput step_input_of(const Timeline& timeline, uint32_t row, const std::vector<StepSpan>& steps) {
   return StepInputs(timeline, row, steps).run();
+}
+
+StepInput mean_of(const std::vector<StepInput>& ranks) {
+  const auto mean = [&ranks](int64_t StepInput::*of) {
+    int64_t all = 0;
+    for (const StepInput& each : ranks) {
+      if (each.*of == 0) return int64_t{0};
+      add_to(all, each.*of);
+    }
+    return ranks.empty() ? 0 : all / static_cast<int64_t>(ranks.size());
+  };
+  return {mean(&StepInput::samples), mean(&StepInput::tokens)};
 }
 
 }  // namespace torchprof::formats

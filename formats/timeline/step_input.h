@@ -27,5 +27,7 @@ struct StepInput {
 
 // `row`: of the thread that runs the program. `steps`: sorted by begin, without overlaps.
 StepInput step_input_of(const Timeline& timeline, uint32_t row, const std::vector<StepSpan>& steps);
+// Of one of these ranks; known where it is of all of them.
+StepInput mean_of(const std::vector<StepInput>& ranks);
 
 }  // namespace torchprof::formats

@@ -1,6 +1,13 @@
 // Which findings about a GPU's kernels are made; tests/e2e/files/test_advice.py tests the other rules with programs.
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <random>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/advice/advice.h"
 #include "formats/report/summary.h"
 #include "tests/unit/support/collective_encoding.h"
 #include "tests/unit/support/gpu_program.h"
@@ -140,6 +147,55 @@ TEST_CASE("a rank is slow if the others wait for it in the steps, not before the
   };
   CHECK(!says(advice_of(0), "slow rank"));
   CHECK(says(advice_of(1), "slow rank"));
+}
+
+TEST_CASE("a rank that has no processor for longer than the others is late by that without being slow") {
+  std::mt19937 random(9);
+  for (int round = 0; round < 100; ++round) {
+    const size_t ranks = 2 + random() % 3;
+    constexpr int64_t kStepNs = 10'000'000, kPercentNs = kStepNs / 100;
+    // In percent of a step: how much later than the others the last one comes, and how long each had no processor.
+    const auto late = static_cast<int64_t>(random() % 50), queued = static_cast<int64_t>(random() % 50);
+    const auto of_others = static_cast<int64_t>(random() % 20);
+    std::vector<ProcessAdvice> all(ranks);
+    std::vector<CommsCalls> comms(ranks);
+    std::vector<AdvisedProcess> processes;
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      ProcessAdvice& advice = all[rank];
+      const bool is_late = rank + 1 == ranks;
+      advice.has_steps = true;
+      advice.steps = 20;
+      advice.step_ns = advice.mean_step_ns = kStepNs;
+      advice.processors = 8;
+      advice.use = {.queued = std::vector<int64_t>(20, (is_late ? queued : of_others) * kPercentNs),
+                    .slept = std::vector<int64_t>(20),
+                    .is_known = std::vector<bool>(20, true),
+                    .others_ran = 8.0};
+      CommsKind kind{.name = "gloo:all_reduce"};
+      for (uint64_t step = 0; step < 20; ++step) {
+        const int64_t begin = static_cast<int64_t>(step) * kStepNs;
+        advice.spans.push_back({begin, begin + kStepNs, step});
+        comms[rank][kind].push_back({.begin = begin + (is_late ? late : 0) * kPercentNs,
+                                     .end = begin + 60 * kPercentNs,
+                                     .bytes = 8,
+                                     .step = static_cast<int64_t>(step) + 1,
+                                     .number = static_cast<int64_t>(step),
+                                     .is_until_done = true});
+      }
+      comms[rank].rank = static_cast<int64_t>(rank);
+      comms[rank].job = 1;
+    }
+    for (size_t rank = 0; rank < ranks; ++rank)
+      processes.push_back({"rank " + std::to_string(rank), false, 1, &all[rank], &comms[rank]});
+    const Advice advice = advice_of(processes);
+    const auto found = std::ranges::find(advice.findings, std::string_view("slow rank"), &Finding::rule);
+    const int64_t own = late - std::max<int64_t>(0, queued - of_others);
+    CAPTURE(late);
+    CAPTURE(queued);
+    CAPTURE(of_others);
+    REQUIRE((found != advice.findings.end()) == (own >= 5));
+    if (own >= 5) CHECK(found->cost_ns == own * kPercentNs);
+  }
 }
 
 }  // namespace advice_test

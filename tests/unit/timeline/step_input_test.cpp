@@ -160,6 +160,13 @@ TEST_CASE("where it is not certain nothing is said") {
   CHECK(step_input_of(few.timeline, 0, few.timeline.steps).samples == 0);
 }
 
+TEST_CASE("of ranks it is known where it is of all") {
+  CHECK(mean_of({{10, 0}, {30, 0}}).samples == 20);
+  CHECK(mean_of({{10, 0}, {0, 0}}).samples == 0);
+  CHECK(mean_of({{0, 7}}).tokens == 7);
+  CHECK(mean_of({}).tokens == 0);
+}
+
 TEST_CASE("shapes stay known where a program gives its operators ever other numbers") {
   Timeline timeline;
   std::vector<uint32_t> numbers;
