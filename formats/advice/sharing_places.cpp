@@ -137,7 +137,7 @@ std::string line_that_keeps(const StepView& view, const Findings& findings) {
     if (container.empty()) return;
     if (container.find_first_of(".[") != container.npos || outlives_step()) found.insert(where);
   };
-  for (const auto& [line, seen] : lines) look(view.where(line), [&seen] { return seen.has_steps; });
+  for (const auto& line : lines) look(view.where(line.first), [&line] { return line.second.has_steps; });
   for (const Finding& f : findings)
     if (f.rule == "python") look(f.where, [&] { return has_several_steps(view, f.where); });
   return found.size() == 1 ? *found.begin() : std::string();

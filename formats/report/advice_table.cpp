@@ -1,5 +1,7 @@
 // The findings of formats/advice as a table.
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <string>
 
 #include "formats/io/cells.h"
@@ -15,7 +17,7 @@ std::string rate_text(const Advice& advice) {
   const auto& [samples, tokens] = advice.input;
   if (samples == 0 && tokens == 0) return {};
   const double rate = static_cast<double>(std::max(samples, tokens)) * 1e9 / static_cast<double>(advice.step_ns);
-  return ", " + (rate < 10 ? print("%.1f", rate) : count_text(static_cast<uint64_t>(rate + 0.5))) +
+  return ", " + (rate < 10 ? print("%.1f", rate) : count_text(static_cast<uint64_t>(std::llround(rate)))) +
          (samples != 0 ? " samples" : " tokens") + " a second" + (advice.ranks > 1 ? " on each rank" : "");
 }
 

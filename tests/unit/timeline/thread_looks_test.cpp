@@ -5,6 +5,7 @@
 #include <random>
 #include <vector>
 
+#include "formats/advice/thread_use.h"
 #include "formats/advice/wait_text.h"
 #include "formats/timeline/thread_looks.h"
 
@@ -127,6 +128,45 @@ TEST_CASE("the line in a function is that of its innermost frame") {
   CHECK(line_in_function(timeline, library, "other.py(18): work") == 0);
   CHECK(line_in_function(timeline, library, "train.py(18): rest") == 0);
   CHECK(line_in_function(timeline, 0, "train.py(18): work") == 0);
+}
+
+TEST_CASE("without readings at the ends of steps, looks tell how long a thread had no processor") {
+  const auto use_of = [](bool knows_machine, int looks, int64_t queued_percent) {
+    constexpr int64_t kMs = 1'000'000;
+    Timeline timeline;
+    timeline.frames.resize(1);
+    timeline.rows.resize(1);
+    timeline.rows[0].thread = "100 (python)";
+    timeline.rows[0].spans.push_back(
+        {.begin = 0, .end = 1000 * kMs, .name = timeline.name("serve.py(3): main"), .kind = SpanKind::kPython});
+    timeline.rows[0].spans.push_back(
+        {.begin = kMs, .end = 900 * kMs, .name = timeline.name("aten::mm"), .kind = SpanKind::kOperator});
+    for (int64_t i = 0; i < 10; ++i)
+      timeline.steps.push_back({i * 100 * kMs, (i + 1) * 100 * kMs, static_cast<uint64_t>(i)});
+    for (int64_t i = 0; i < looks; ++i)
+      timeline.samples.push_back(look(i * 20 * kMs, (i + 1) * 20 * kMs, (100 - queued_percent) * kMs / 5,
+                                      queued_percent * kMs / 5, SampledWait::kUnknown));
+    if (knows_machine)
+      timeline.machine_use.push_back({.begin = 0,
+                                      .end = 1000 * kMs,
+                                      .busy_ns = 2000 * kMs,
+                                      .process_ran_ns = 500 * kMs,
+                                      .processors = 2,
+                                      .allowed = 2});
+    timeline.end = 1000 * kMs;
+    timeline.finish();
+    return thread_use_of(StepView(timeline));
+  };
+  const ThreadUse use = use_of(true, 40, 30);
+  REQUIRE(use.typical_queued());
+  CHECK(*use.typical_queued() == 30'000'000);
+  CHECK(use.queued_share == doctest::Approx(0.3));
+  CHECK(use.process_ran == doctest::Approx(0.5));
+  CHECK(use.others_ran.value_or(0) == doctest::Approx(1.5));
+  CHECK(!use.typical_slept());
+  CHECK(!use_of(true, 4, 30).typical_queued());    // too few looks
+  CHECK(!use_of(false, 40, 30).typical_queued());  // who had the processors is not known
+  CHECK(*use_of(true, 40, 0).typical_queued() == 0);
 }
 
 }  // namespace thread_looks_test
