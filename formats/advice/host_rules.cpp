@@ -287,6 +287,7 @@ class GrowthRules {
 
  private:
   static constexpr size_t kFewestSeen = 12;
+  static constexpr double kLeastWeight = 0.1;
 
   static constexpr std::string_view kWhatGetsLonger =
       "Look for what gets longer with each step: a list, a dictionary, a history of numbers; keep an array of them, "
@@ -314,7 +315,7 @@ class GrowthRules {
                                          count_text(g.looked) + " stay; this line made the most of them.",
                              .where = g.owner.place,
                              .todo = std::string(kWhatGetsLonger) + ".",
-                             .weight = weight()});
+                             .weight = weight(rate)});
         return true;
       }
       const std::string_view device = g.device_type == 0 ? "CPU" : "GPU";
@@ -326,7 +327,7 @@ class GrowthRules {
            .where = g.owner.place,
            .todo = "Keep numbers instead of tensors that hold a graph (loss.item(), detach()), and empty the lists "
                    "that keep them.",
-           .weight = weight()});
+           .weight = g.device_type == 0 ? weight(rate) : kLeastWeight});
       return false;
     }
     return false;
@@ -362,7 +363,7 @@ class GrowthRules {
                 .what = by + ", that of torch's tensors does not.",
                 .evidence = from + "So it is Python objects that are kept, or memory of a library.",
                 .todo = std::string(kWhatGetsLonger) + " (--memory python names the lines).",
-                .weight = weight()};
+                .weight = weight(static_cast<int64_t>(growth))};
       f.where = line_that_keeps(v_, findings_);
       if (!f.where.empty())
         add_sentence(f.evidence,
@@ -377,19 +378,18 @@ class GrowthRules {
                            .todo =
                                "Record one window of many steps with allocations (-w steps=100..150): what stays of "
                                "tensors is then named, and if nothing does, it is Python objects.",
-                           .weight = weight()});
+                           .weight = weight(static_cast<int64_t>(growth))});
     }
   }
 
-  // What the process had in memory at an eighth of what was seen.
+  // The steps that had ended, and what the process had in memory, so many eighths into what was seen.
   std::pair<uint64_t, uint64_t> at(size_t eighths) const { return seen_[(seen_.size() - 1) * eighths / 8]; }
-  // A process that grows by a half of what it had while it was looked at will soon be ended for want of memory: that
-  // counts as much as all of a step.
-  double weight() const {
-    constexpr double kLeast = 0.1;
-    if (seen_.size() < kFewestSeen) return kLeast;
-    const auto before = static_cast<double>(at(2).second), after = static_cast<double>(at(8).second);
-    return std::clamp(2 * (after - before) / before, kLeast, 1.0);
+  // A process that grows by half of what it had while it was looked at will soon be ended for want of memory: that
+  // counts as much as all of a step. `rate`: bytes a step.
+  double weight(int64_t rate) const {
+    if (seen_.size() < kFewestSeen) return kLeastWeight;
+    const double grown = static_cast<double>(rate) * static_cast<double>(at(8).first - at(2).first);
+    return std::clamp(2 * grown / static_cast<double>(at(2).second), kLeastWeight, 1.0);
   }
 
   const Subject& s_;

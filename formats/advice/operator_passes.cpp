@@ -293,7 +293,7 @@ class OneByOne {
       Finding f{.rule = "batch of one", .weight = kLeastPercent / 100};
       f.what = std::string(o_.view.text(name).substr(kModulePrefix.size())) + " is called " + plural(calls, "time") +
                " in a step, each time for one row.";
-      f.evidence = "All its matrix products have one row. The calls" +
+      f.evidence = "Its matrix products have one row. The calls" +
                    std::string(has_backward ? " and their backward" : "") + " take " +
                    ns_text(static_cast<int64_t>(all)) + "; one call for as many rows would take about " +
                    ns_text(static_cast<int64_t>(together)) +
@@ -311,7 +311,8 @@ class OneByOne {
   // Of float32 on one core, 16 to 64 rows by matrices of 256 to 2,048: 40 to 110 measured with torch 2.15.
   static constexpr double kFlopsPerNs = 40;
 
-  struct Model {                             // a root module
+  // A root module.
+  struct Model {
     std::map<uint32_t, int64_t> calls_in{};  // by step
     size_t calls = 0, one_row_calls = 0;
     Group group{};
