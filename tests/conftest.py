@@ -55,6 +55,7 @@ import re
 import resource
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -205,6 +206,13 @@ class Run:
         found = [t for t in self.traces() if t.pid == int(pid)]
         assert len(found) == 1, "process %s is not among %s\n%s" % (pid, [p.name for p in self.trace_paths], self.stderr)
         return found[0]
+
+
+def free_port():
+    """A port of 127.0.0.1 that nobody has now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def clean_environment(changes=None):

@@ -238,17 +238,14 @@ class AdviceAssembly {
       typical.push_back(median_of(waited[i]));
     }
     const auto slowest = static_cast<size_t>(std::ranges::min_element(typical) - typical.begin());
-    int64_t others = 0;
-    for (size_t i = 0; i < typical.size(); ++i)
-      if (i != slowest) add_to(others, typical[i]);
     int64_t waiting = 0;
     for (const std::vector<int64_t>& of_rank : waited)
       if (!of_rank.empty())
         add_to(waiting,
                std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}) / static_cast<int64_t>(of_rank.size()));
     waiting_ns_ = waiting / static_cast<int64_t>(waited.size());
-    const int64_t cost =
-        others / static_cast<int64_t>(waited.size() - 1) - typical[slowest] - queued_longer(ranks, slowest);
+    const auto wait_of = [&typical](size_t i) { return typical[i]; };
+    const int64_t cost = -more_than_others(ranks.size(), slowest, wait_of) - queued_longer(ranks, slowest);
     if (cost < result_.step_ns / 20 || !is_late_in_most_steps(waited, slowest)) return;
     // What the clocks of machines may be off by makes nobody slow: those who wait on its own machine tell it without.
     int64_t error = 0, beside = 0;
@@ -267,14 +264,21 @@ class AdviceAssembly {
     result_.findings.push_back(std::move(f));
   }
 
+  // By how much what a rank has is more than what the others have on average.
+  template <class F>
+  static int64_t more_than_others(size_t ranks, size_t rank, F of) {
+    int64_t others = 0;
+    for (size_t i = 0; i < ranks; ++i)
+      if (i != rank) add_to(others, of(i));
+    return of(rank) - others / static_cast<int64_t>(ranks - 1);
+  }
+
   // How much longer than the others a rank was ready to run in a typical step, and had no processor: it is late by that
   // without a fault, and others who want processors may have that be one rank for as long as a run takes.
   int64_t queued_longer(const std::vector<size_t>& ranks, size_t rank) const {
-    const auto queued = [&](size_t i) { return all_[ranks[i]].advice->use.typical_queued().value_or(0); };
-    int64_t others = 0;
-    for (size_t i = 0; i < ranks.size(); ++i)
-      if (i != rank) add_to(others, queued(i));
-    return std::max<int64_t>(0, queued(rank) - others / static_cast<int64_t>(ranks.size() - 1));
+    return std::max<int64_t>(0, more_than_others(ranks.size(), rank, [&](size_t i) {
+                               return all_[ranks[i]].advice->use.typical_queued().value_or(0);
+                             }));
   }
 
   // On a busy machine any rank is late, now this one, now that one.
@@ -288,20 +292,17 @@ class AdviceAssembly {
 
   // What the slow rank spends more time in than the others on average: the most.
   void add_reason(const std::vector<size_t>& ranks, size_t slowest, Finding& f) const {
-    const ProcessAdvice& slow = *all_[ranks[slowest]].advice;
     int64_t most = 0;
     const std::pair<std::string, std::string>* reason = nullptr;
-    for (const auto& [key, ns] : slow.costs) {
-      int64_t others = 0;
-      for (const size_t i : ranks) {
-        if (i == ranks[slowest]) continue;
-        const auto of = all_[i].advice->costs.find(key);
-        if (of != all_[i].advice->costs.end()) add_to(others, of->second);
-      }
-      const int64_t more = ns - others / static_cast<int64_t>(ranks.size() - 1);
+    for (const auto& each : all_[ranks[slowest]].advice->costs) {
+      const int64_t more = more_than_others(ranks.size(), slowest, [&](size_t i) {
+        const auto& costs = all_[ranks[i]].advice->costs;
+        const auto of = costs.find(each.first);
+        return of == costs.end() ? 0 : of->second;
+      });
       if (more <= most) continue;
       most = more;
-      reason = &key;
+      reason = &each.first;
     }
     if (reason == nullptr || most < f.cost_ns / 4) return;
     const std::string& what = reason->second.empty() ? reason->first : reason->second;

@@ -173,12 +173,11 @@ class SecondPasses {
   // same module on the same shapes through which one goes; kNoSpan: there is no such pair.
   std::vector<uint32_t> calls_without_backward(const std::vector<std::vector<Pass>>& steps) const {
     std::vector<std::vector<uint32_t>> calls(steps.size());
-    for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (o_.spans[i].kind != SpanKind::kModule || !o_.is_in_step(i) || o_.text(i).starts_with(kOptimizerPrefix))
-        continue;
+    o_.each_module_call([&](uint32_t i) {
+      if (!o_.is_in_step(i)) return false;
       calls[o_.claims.step_of(i)].push_back(i);
-      i = o_.claims.end_of(i) - 1;
-    }
+      return true;
+    });
     std::vector<uint32_t> result(steps.size(), kNoSpan);
     for (size_t s = 0; s < steps.size(); ++s) {
       std::set<uint32_t> used;
@@ -322,20 +321,18 @@ class OneByOne {
 
   std::map<uint32_t, Model> models() const {
     std::map<uint32_t, Model> models;
-    for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (o_.spans[i].kind != SpanKind::kModule || !o_.text(i).starts_with(kModulePrefix)) continue;
-      if (o_.is_in_step(i)) {
-        Model& model = models[o_.spans[i].name];
-        ++model.calls_in[o_.claims.step_of(i)];
-        ++model.calls;
-        model.group.add(i);
-        add_to(model.places[o_.row.place[i]].ns, o_.spans[i].ns());
-        const double flops = flops_of_one_row(i);
-        model.flops += flops;
-        model.one_row_calls += flops > 0;
-      }
-      i = o_.claims.end_of(i) - 1;
-    }
+    o_.each_module_call([&](uint32_t i) {
+      if (!o_.is_in_step(i)) return true;
+      Model& model = models[o_.spans[i].name];
+      ++model.calls_in[o_.claims.step_of(i)];
+      ++model.calls;
+      model.group.add(i);
+      add_to(model.places[o_.row.place[i]].ns, o_.spans[i].ns());
+      const double flops = flops_of_one_row(i);
+      model.flops += flops;
+      model.one_row_calls += flops > 0;
+      return true;
+    });
     return models;
   }
 

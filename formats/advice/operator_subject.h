@@ -84,6 +84,14 @@ struct OperatorSubject {
       }
   }
 
+  // Calls of modules, also outside of steps. Where f(span) says so, what is inside of one is left out.
+  template <class F>
+  void each_module_call(F f) const {
+    for (uint32_t i = 0; i < count(); ++i)
+      if (spans[i].kind == SpanKind::kModule && !text(i).starts_with(kOptimizerPrefix) && f(i))
+        i = claims.end_of(i) - 1;
+  }
+
   // Adds the nodes of the backward that belong to what is between two spans.
   void add_backward(Group& group) const;
 

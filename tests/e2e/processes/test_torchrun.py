@@ -1,9 +1,10 @@
 """torchrun: each rank is traced and says its number."""
 import re
-import socket
 import subprocess
 
 import pytest
+
+from conftest import free_port
 
 RANK = """
 import torch
@@ -21,10 +22,8 @@ dist.destroy_process_group()
 @pytest.fixture(scope="module")
 def torchrun(torch_python):
     # Files for the output: without them the torchrun of 1.13 does not start on Python 3.11.
-    with socket.socket() as free:  # torchrun's own port may be that of another job on this machine
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [torch_python, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1", "--master_addr", "127.0.0.1", "--master_port", str(port)]
+    # torchrun's own port may be that of another job on this machine.
+    command = [torch_python, "-m", "torch.distributed.run", "--redirects", "1", "--tee", "1", "--master_addr", "127.0.0.1", "--master_port", str(free_port())]
     tried = subprocess.run([*command, "--no_python", "true"], capture_output=True, text=True)
     if "without libuv" in tried.stderr:
         pytest.skip("this build of torch has no libuv, and its torchrun wants it")

@@ -10,7 +10,7 @@ import urllib.request
 
 import pytest
 
-from conftest import PATIENCE, clean_environment, profile
+from conftest import PATIENCE, clean_environment, free_port, profile
 
 pytestmark = [pytest.mark.once, pytest.mark.skipif(not os.path.exists("/usr/include/ATen/ops/ones.h"), reason="torch's headers are not installed (libtorch-dev)")]
 
@@ -41,9 +41,7 @@ def served(tmp_path_factory):
     subprocess.run(["objcopy", "--only-keep-debug", program, kept], check=True)
     subprocess.run(["strip", program], check=True)
     build_id = re.search(r"Build ID: (\w+)", subprocess.run(["readelf", "-n", program], capture_output=True, text=True, check=True).stdout)[1]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        url = "http://127.0.0.1:%d" % free.getsockname()[1]
+    url = "http://127.0.0.1:%d" % free_port()
     with open(directory / "log", "w") as log:
         running = subprocess.Popen([server, "-p", url.rpartition(":")[2], "-d", ":memory:", "-F", kept.parent], stdout=log, stderr=log,
                                    env=clean_environment({"DEBUGINFOD_URLS": None}))
