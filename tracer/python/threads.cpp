@@ -127,22 +127,14 @@ FunctionId define_once(uint64_t code, const PythonCode& says) noexcept {
   }
 }
 
-// The mark that the code object carries, if any.
-FunctionId marked(const ProcessMemory& memory, uint64_t code) noexcept {
-  uint64_t extra = 0, mark = 0;
-  Size size = 0;
-  const bool has = detail::g_extra_offset != 0 && memory.get(code + detail::g_extra_offset, extra) && extra != 0 &&
-                   memory.get(extra, size) && detail::g_extra >= 0 && detail::g_extra < size &&
-                   memory.get(extra + sizeof(Size) + static_cast<uint64_t>(detail::g_extra) * sizeof(mark), mark);
-  return has && mark > Function::kNoId ? Function{mark}.id() : FunctionId{};
-}
-
 void resolve(const ProcessMemory& memory, const PythonStack& stack) noexcept {
   Reading& r = g_reading;
   for (size_t i = 0; i < stack.size(); ++i) {
     r.frames[i] = {};
     if (!r.code.read(memory, g_interpreter, stack[i].code)) continue;
-    const FunctionId function = define_code(memory, stack[i].code, r.code);
+    const FunctionId marked = marked_function(memory, stack[i].code);
+    if (!r.code.is_same(memory, g_interpreter, stack[i].code)) continue;
+    const FunctionId function = define_code(stack[i].code, r.code, marked);
     r.frames[i] = {function, r.code.line(stack[i].offset)};
   }
 }
@@ -280,11 +272,19 @@ const char* prepare_stacks() noexcept {
 
 InterpreterDef described_stacks() noexcept { return g_interpreter; }
 
-FunctionId define_code(const ProcessMemory& memory, uint64_t code, const PythonCode& says) noexcept {
+FunctionId marked_function(const ProcessMemory& memory, uint64_t code) noexcept {
+  uint64_t extra = 0, mark = 0;
+  Size size = 0;
+  const bool has = detail::g_extra_offset != 0 && memory.get(code + detail::g_extra_offset, extra) && extra != 0 &&
+                   memory.get(extra, size) && detail::g_extra >= 0 && detail::g_extra < size &&
+                   memory.get(extra + sizeof(Size) + static_cast<uint64_t>(detail::g_extra) * sizeof(mark), mark);
+  return has && mark > Function::kNoId ? Function{mark}.id() : FunctionId{};
+}
+
+FunctionId define_code(uint64_t code, const PythonCode& says, FunctionId marked) noexcept {
   const Lock lock(g_defining);
   begin_defining();
-  const FunctionId known = marked(memory, code);
-  return known ? known : define_once(code, says);
+  return marked ? marked : define_once(code, says);
 }
 
 void state_all_stacks() noexcept {

@@ -11,31 +11,46 @@ namespace {
 constexpr int kMostTries = 4;
 constexpr uint32_t kLooksAtAll = 16;  // each such look trusts nothing that it remembers
 
-// Reads and defines a code object that was not seen before, or is another one at an old address. Its texts are its own
-// only if it lived all the while: they are read twice, and then its frame still has to be there.
+// Whether what `g_looks.code` holds is of the code that this frame runs: the frame is there after the reading, and then
+// the header is still the same. A code object that is freed keeps its fields, until another one lies at its address.
+bool is_of_frame(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread, size_t i) noexcept {
+  return g_looks.stack.still_has(memory, at, thread, i) && g_looks.code.is_same(memory, at, g_looks.stack[i].code);
+}
+
+// Reads and defines a code object that was not seen before, or is another one at an old address. Its texts are read
+// twice: the program may make others at their addresses meanwhile.
 bool learn(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread, size_t i,
            KnownCode& place) noexcept {
   const uint64_t code = g_looks.stack[i].code;
   if (place.code == 0) ++g_looks.codes.used;
   place = {};
   place.code = code;
-  if (!g_looks.code.read(memory, at, code) || !g_looks.again.read(memory, at, code) ||
-      g_looks.code.header() != g_looks.again.header() || g_looks.code.file() != g_looks.again.file() ||
-      g_looks.code.name() != g_looks.again.name() || !g_looks.stack.still_has(memory, at, thread, i))
+  const bool is_read = g_looks.code.read(memory, at, code) && g_looks.again.read(memory, at, code) &&
+                       g_looks.code.header() == g_looks.again.header() && g_looks.code.file() == g_looks.again.file() &&
+                       g_looks.code.name() == g_looks.again.name();
+  const FunctionId marked = python::marked_function(memory, code);
+  if (!is_read || !is_of_frame(memory, at, thread, i)) {
+    g_looks.code.forget();
     return false;
-  place.function = python::define_code(memory, code, g_looks.code);
+  }
+  place.function = python::define_code(code, g_looks.code, marked);
   place.header = g_looks.code.header();
   return bool{place.function};
 }
 
-// 0: it cannot be read any more.
-bool line_of(const ProcessMemory& memory, const InterpreterDef& at, const KnownCode& known, int64_t offset,
-             uint32_t& line) noexcept {
+// False: it cannot be read any more. The table of lines is the code's only if the code still runs after it was read.
+bool line_of(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread, size_t i,
+             const KnownCode& known, uint32_t& line) noexcept {
+  const int64_t offset = g_looks.stack[i].offset;
   const uint64_t key = uint64_t{known.function.value} << 32 | static_cast<uint32_t>(offset + 2) | 1;
   KnownLine& place = g_looks.lines.find(key, [key](const KnownLine& l) { return l.key == key; });
   if (place.key == 0) {
-    if (g_looks.code.header() != known.header && !g_looks.code.read(memory, at, known.code)) return false;
-    if (g_looks.code.header() != known.header) return false;
+    if (g_looks.code.header() != known.header &&
+        (!g_looks.code.read(memory, at, known.code) || g_looks.code.header() != known.header ||
+         !is_of_frame(memory, at, thread, i))) {
+      g_looks.code.forget();
+      return false;
+    }
     ++g_looks.lines.used;
     place = {key, g_looks.code.line(offset)};
   }
@@ -94,7 +109,7 @@ bool look_once(const ProcessMemory& memory, const InterpreterDef& at, Seen& seen
         if (!learn(memory, at, seen.thread, i, known) || known.header != header) return false;
       known.again = look;
       frames[i].function = known.function;
-      return line_of(memory, at, known, here.offset, frames[i].line);
+      return line_of(memory, at, seen.thread, i, known, frames[i].line);
     };
     if (is_known()) continue;
     // The frames that were found first have called what cannot be learned in time.

@@ -217,9 +217,19 @@ PythonGlimpse::Seen PythonGlimpse::read(const ProcessMemory& memory, const Inter
 
 bool PythonGlimpse::still_has(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread,
                               size_t i) const noexcept {
-  uint64_t code = 0, frame = 0;
-  return memory.get(places_[i].frame + at.code, code) && (code & ~kTags) == places_[i].code &&
-         (i > 0 || (current(memory, at, thread, frame) && frame == places_[0].frame));
+  // What a frame that was left had stays in its place: only a frame that is found from the one that runs is there.
+  const auto has = [&](size_t k) {
+    uint64_t code = 0;
+    return memory.get(places_[k].frame + at.code, code) && (code & ~kTags) == places_[k].code;
+  };
+  uint64_t frame = 0;
+  if (!has(i) || !current(memory, at, thread, frame)) return false;
+  // The same frame runs the same code: it has the same callers.
+  if (frame == places_[0].frame && has(0)) return true;
+  if (i == 0) return false;
+  for (size_t walked = 0; frame != 0 && frame != places_[i].frame; ++walked)
+    if (walked == kMostWalked || !memory.get(frame + at.previous, frame)) return false;
+  return frame != 0;
 }
 
 bool PythonCode::read_header(const ProcessMemory& memory, const InterpreterDef& at, uint64_t code,

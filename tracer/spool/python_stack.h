@@ -104,7 +104,7 @@ class PythonGlimpse {
     kTorn,   // it has changed while it was read
   };
   Seen read(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread) noexcept;
-  // Whether this frame still has its code; of the innermost one, whether it also is still the one that runs.
+  // Whether this frame is still on the thread's stack, with its code; of the innermost one, whether it still runs.
   bool still_has(const ProcessMemory& memory, const InterpreterDef& at, PythonThread thread, size_t i) const noexcept;
 
   size_t size() const noexcept { return count_; }
@@ -146,6 +146,8 @@ class PythonCode {
   // Whether what was read last still stands there.
   bool is_same(const ProcessMemory& memory, const InterpreterDef& at, uint64_t code) const noexcept;
   const Header& header() const noexcept { return header_; }
+  // What was read last was not this code's: no other header is equal to that of nothing.
+  void forget() noexcept { header_ = {}; }
 
  private:
   static constexpr size_t kMostLines = 32 << 10;  // bytes of the table of lines

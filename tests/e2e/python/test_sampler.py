@@ -156,6 +156,33 @@ def test_a_program_under_stress_goes_on_as_without_it(python, program, run_torch
 
 
 @pytest.mark.since(3, 11)
+def test_lines_of_code_that_is_gone_at_once_are_its_own(python, program, run_torchprof):
+    """What a code object was is read from memory that the program may have given to something else meanwhile."""
+    run = run_torchprof([python.path, program("""
+import marshal, threading, time, types
+end = time.monotonic() + 3
+def made(k):
+    body = "".join("  x = len(str(x + %d))\\n" % i for i in range(k % 30 + 1))
+    return marshal.dumps(compile("\\n" * (k * 100) + "def q%d(x):\\n" % k + body + "  return x\\n", "made%d" % k, "exec").co_consts[0])
+codes = [made(k) for k in range(300)]
+def outer(f): return inner(f)
+def inner(f): return f(1)
+def work(k):
+    while time.monotonic() < end:
+        for _ in range(100):
+            k = (k + 1) % len(codes)
+            outer(types.FunctionType(marshal.loads(codes[k]), {"len": len, "str": str}))
+            bytes(range(k % 256))
+threads = [threading.Thread(target=work, args=(i * 100,)) for i in range(3)]
+for t in threads: t.start()
+for t in threads: t.join()
+""")], options=["--sample", "5000", "--python", "modules"])
+    assert run.status == 0, run.stderr
+    lines = [(int(match[1]), line) for look in of_largest(run) for name, line in look.stack if (match := re.fullmatch(r"q(\d+)", name))]
+    assert lines and [at for at in lines if not 0 < at[1] - at[0] * 100 <= at[0] % 30 + 3] == []
+
+
+@pytest.mark.since(3, 11)
 def test_a_child_that_works_has_samples_of_its_own_and_one_that_ends_at_once_no_spool(python, program, run_torchprof):
     run = run_torchprof([python.path, program("""
 import os, time
