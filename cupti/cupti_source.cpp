@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -77,6 +78,7 @@ constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { source().work
 
 void run() noexcept {
   Source& s = source();
+  s.writer.store(static_cast<pid_t>(syscall(SYS_gettid)), std::memory_order_relaxed);
   bool was_open = false;
   uint64_t next = read_ns(CLOCK_MONOTONIC), next_clock = next, last = 0;
   for (;;) {
@@ -371,17 +373,36 @@ void process_exits_now() noexcept {
   Source& s = source();
   s.must_flush.store(true, std::memory_order_release);  // pairs with the exchange in run()
   s.work.wake();
-  // A program may exit like this because CUDA hangs. As long as buffers are written it does not.
+  // A program may exit like this because CUDA hangs: our thread, too, then neither writes nor runs. A thread that runs
+  // and writes nothing is on a busy machine, or in a call of CUPTI that waits by running.
   constexpr time_t kPatienceSeconds = 1;
+  constexpr int kMostWithoutWriting = 5;
   const auto work_left = [&s] {
     return s.buffers.queued() + s.unseen.load(std::memory_order_relaxed) + s.unwritten.load(std::memory_order_relaxed);
   };
-  for (size_t before = SIZE_MAX, left = work_left(); left != before; before = std::exchange(left, work_left())) {
+  // The processor time of our thread; none where it has ended. The number of its clock is made as
+  // pthread_getcpuclockid() makes it: CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK, include/linux/posix-timers.h.
+  const auto clock = static_cast<clockid_t>(~static_cast<unsigned>(s.writer.load(std::memory_order_relaxed)) << 3 | 6);
+  const auto ran_so_far = [clock] {
+    timespec ran{};
+    clock_gettime(clock, &ran);
+    return std::pair(ran.tv_sec, ran.tv_nsec);
+  };
+  size_t left = SIZE_MAX;
+  std::pair ran = ran_so_far();
+  for (int without_writing = 0; without_writing < kMostWithoutWriting;) {
+    const std::pair ran_before = std::exchange(ran, ran_so_far());
+    const size_t left_before = std::exchange(left, work_left());
+    if (left != left_before)
+      without_writing = 0;
+    else if (++without_writing; ran == ran_before)
+      break;
     const timespec until = after_seconds(kPatienceSeconds);
     int result = 0;
     while ((result = sem_timedwait(&s.flushed, &until)) != 0 && errno == EINTR) continue;
     if (result == 0) return;
   }
+  say_unwritten();
 }
 
 void expect_subscriber() noexcept { source().expects_subscriber.store(true, std::memory_order_relaxed); }

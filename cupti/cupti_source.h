@@ -42,8 +42,8 @@ void start() noexcept;
 
 // Writes all records that there are; what still runs on a device is recorded without an end. Any thread, in any state.
 void interpreter_ended() noexcept;
-// The same for a process that ends at once: our thread does it, and is waited for while it writes, and at most a second
-// where it does not.
+// The same for a process that ends at once: our thread does it, and is waited for while it writes. Where it does not,
+// it is given up after a second in which it did not run, or after five, and the run says so.
 void process_exits_now() noexcept;
 // A library of the program (libkineto) takes a subscription: it no longer means that another tool has CUPTI.
 void expect_subscriber() noexcept;

@@ -29,7 +29,7 @@ std::vector<std::string> gpu_notes(const Process& process) {
     notes.push_back("records of the GPU that CUPTI delivered after the program's end were not read: " +
                     std::string(late));
   if (const std::string_view unwritten = process.meta("gpu.unwritten"); !unwritten.empty())
-    notes.push_back("the last records of the GPU were not written, as CUPTI did not come back from a call: " +
+    notes.push_back("the last records of the GPU were not written, as CUPTI did not come back in time: " +
                     std::string(unwritten));
   add_count(notes, gpu.timeless(), "GPU operation", " without a time from CUPTI");
   return notes;

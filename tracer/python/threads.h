@@ -35,8 +35,8 @@ uint64_t find_gil() noexcept;
 // What prepare_stacks() found to hold; `interpreter` 0: nothing.
 InterpreterDef described_stacks() noexcept;
 
-// The function whose mark the code object at this address carries; none: it has no mark. What was read is the code's only
-// if the code is still there afterwards.
+// The function whose mark the code object at this address carries; none: it has no mark. What was read is the code's
+// only if the code is still there afterwards.
 FunctionId marked_function(const ProcessMemory& memory, uint64_t code) noexcept;
 // The function of the code object at this address, whose texts `says` has: the `marked` one, or one that is defined
 // here. By our threads, each call with another `says`; takes a lock that no event waits for. None: nothing can be
