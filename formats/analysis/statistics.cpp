@@ -126,6 +126,9 @@ class CollectingSink final : public Sink {
     std::vector<DeviceMemory> devices = memory_.finish([this](uint32_t id) { return owners_.text(id); });
     Statistics result = collector_.finish({}, std::move(devices),
                                           [this](uint32_t name) { return std::string(replay_.names().text({name})); });
+    const Names& names = replay_.names();
+    for (NameId name{1}; name.value <= names.size(); ++name.value)
+      if (names.is_program(name)) result.own_functions.emplace(names.text(name));
     if (groups_) result.op_groups = groups_->finish();
     if (step_parts_) result.step_parts = step_parts_->finish(result.steps.spans);
     if (comms_) result.comms = comms_->finish();
@@ -187,6 +190,7 @@ class CollectingSink final : public Sink {
 Statistics& Statistics::operator+=(const Statistics& other) {
   for (const auto& [name, tally] : other.operators) operators[name] += tally;
   for (const auto& [name, tally] : other.python) python[name] += tally;
+  own_functions.insert(other.own_functions.begin(), other.own_functions.end());
   for (const auto& [name, tally] : other.calls) calls[name] += tally;
   merge(op_groups, other.op_groups);
   lines += other.lines;

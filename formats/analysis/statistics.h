@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "formats/analysis/gpu_statistics.h"
@@ -28,10 +29,11 @@
 namespace torchprof::formats {
 
 struct Statistics {
-  Tallies operators;   // and annotations; all ProfilerStep#N are one, "ProfilerStep*"
-  CallTallies python;  // functions, module and optimizer calls, C calls
-  CallTallies calls;   // of the CUDA runtime and driver; self: without calls inside
-  OpGroups op_groups;  // as asked for
+  Tallies operators;                              // and annotations; all ProfilerStep#N are one, "ProfilerStep*"
+  CallTallies python;                             // functions, module and optimizer calls, C calls
+  std::unordered_set<std::string> own_functions;  // those of them that are the program's (formats/trace/names.h)
+  CallTallies calls;                              // of the CUDA runtime and driver; self: without calls inside
+  OpGroups op_groups;                             // as asked for
   LineTallies lines;
   ModuleTallies modules;
   Steps steps;

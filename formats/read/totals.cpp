@@ -474,7 +474,10 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
     result.processes.push_back({*read.pids.texts[pid], std::move(command), std::move(role),
                                 collectors[pid].finish(slices_of(read, rows[pid]), std::move(memory_of),
                                                        [&read](uint32_t id) { return *read.names.texts[id]; })});
-    result.processes.back().statistics.gpu = std::move(gpu[pid]);
+    Statistics& statistics = result.processes.back().statistics;
+    statistics.gpu = std::move(gpu[pid]);
+    for (const auto& [function, tally] : statistics.python)
+      if (is_program_text(function)) statistics.own_functions.insert(function);
   }
   result.step = request.step;
   if (request.has_timelines) add_timelines(read, order, request.step, result);

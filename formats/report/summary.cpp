@@ -68,6 +68,7 @@ class DocumentAssembly {
     if (is_asked_for("calls")) add_sorted(calls_table(all_.calls), "total");
     if (is_wanted("modules")) add_modules();
     if (is_wanted("python")) add_python();
+    if (options_.has_own_functions || (options_.tables.empty() && is_text())) add_own_functions();
     if (is_wanted("memory") && !leaves_out_each_process()) add_memory();
     if (is_wanted("steps")) {
       ReportTable table = steps_table(report_.parts, is_text());
@@ -288,6 +289,18 @@ class DocumentAssembly {
       lines.remarks.push_back("operators without a known line: " +
                               duration_text(static_cast<double>(all_.lines.unknown_ns)));
     add_sorted(std::move(lines), "self");
+  }
+
+  // Where the program's own code leads to, without what runs once and holds all of it.
+  void add_own_functions() {
+    ReportTable table = python_table(all_.python, all_.python_ns, options_.has_waits, {});
+    table.title = "Functions of the program";
+    table.remarks.clear();  // of all functions
+    std::erase_if(table.rows, [this, name = table.column("name")](const std::vector<Cell>& row) {
+      const std::string& text = std::get<std::string>(row[name]);
+      return !all_.own_functions.contains(text) || text.ends_with(": <module>");
+    });
+    if (!table.rows.empty()) add_sorted(std::move(table), "total");
   }
 
   // Shows memory, GPUs and FLOPs only if there are any.

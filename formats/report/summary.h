@@ -48,7 +48,7 @@
 // but for times, what called an operator, groups and bytes of gloo's collectives (shapes of lists of tensors come
 // without types), and where memory was allocated in the __enter__ and __exit__ of an annotation: its slice is the block
 // between them. Occupancy is in whole percents there, and a trace for Perfetto has no memory by operator and no blocks
-// per SM.
+// per SM. Which functions are the program's own is there known by the names of their files.
 //
 // Times of several threads and processes add up, so a total may pass the wall clock.
 #pragma once
@@ -80,8 +80,9 @@ struct TableOptions {
   bool has_full_names = false;  // kernels in text and Markdown: their whole names, however long
   // A row for each process, also for workers that do the same (formats/trace/roles.h), which are one otherwise.
   bool has_all_processes = false;
-  std::string step{};       // of a trace file: what a step is (formats/timeline/units.h). Of a run: Selection::step
-  bool has_waits = false;   // --waits: Python functions and lines that only wait, too
+  std::string step{};  // of a trace file: what a step is (formats/timeline/units.h). Of a run: Selection::step
+  bool has_own_functions = false;  // the program's own Python functions by total time, as summaries of text have them
+  bool has_waits = false;          // --waits: Python functions and lines that only wait, too
   bool has_totals = false;  // --totals: sums below the operators, and details of steps, modules, Python and memory
   std::string writing{};    // a line below the table profiler: how long writing took
   bool leaves_out_empty = false;  // named tables without rows, too; otherwise they say why they have none

@@ -48,8 +48,8 @@ struct PlaceParts {
 PlaceParts split_place(std::string_view text);
 
 // Whether a function is the program's: not of an installed package, and not of Python's own library. By a path, and in
-// files that others wrote by "path(line): name", where the path may begin with the package: of Python's library those
-// modules are known that call the program or wait for it, and of packages those that programs of torch use most.
+// files that others wrote by "path(line): name", where the path may begin with the package: of Python's library and of
+// packages those modules are known that programs of torch use most.
 bool is_program_file(std::string_view path);
 bool is_program_text(std::string_view text);
 

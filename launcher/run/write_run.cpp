@@ -55,6 +55,7 @@ std::string short_summary(const formats::Trace& trace, const fs::path& run, std:
   const char* most = counts.operators == 0 ? "python" : "ops";
   const formats::TableOptions options{.tables = {"advice", most, "modules", "steps"},
                                       .rows = kSummaryRows,
+                                      .has_own_functions = true,
                                       .leaves_out_empty = true,
                                       .terminal = said_columns()};
   const formats::Report report = formats::report_for(trace, options);

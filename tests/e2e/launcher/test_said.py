@@ -43,7 +43,7 @@ def test_merge(torchprof, run_torchprof, torch_python, program, tmp_path):
     done = torchprof("merge", tmp_path / "on_one", tmp_path / "on_two", "-o", tmp_path / "all", "--format", "kineto")
     assert (done.returncode, done.stdout) == (0, "")
     text = done.stderr.replace(str(tmp_path), "TMP").replace(str(torch_python), "PYTHON")
-    text = re.sub(r"(\nPython functions.*?\n).*?\n(?=\n)", r"\1...\n", text, flags=re.DOTALL)
+    text = re.sub(r"(\n(?:Python functions|Functions of the program).*?\n).*?\n(?=\n)", r"\1...\n", text, flags=re.DOTALL)
     text = re.sub(r"[\d.]+ (ms|s)\b|(?<=process )\d+|[\d,]+(?= Python calls)", "N", text)
     assert_golden("merge.txt", text)
 
