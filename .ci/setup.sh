@@ -2,7 +2,8 @@
 # Debian 12 and later; elsewhere the packages are named and the rest is up to you.
 
 build_packages="g++ ccache meson ninja-build pkg-config nlohmann-json3-dev libcli11-dev zlib1g-dev libdw-dev libbz2-dev liblzma-dev libprotozero-dev libboost1.81-dev libsqlite3-dev doctest-dev"
-test_packages="gcc git gdb openmpi-bin binutils strace libtorch-test libtorch-dev clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev python3-coverage python3-yaml libpython3.11-testsuite
+# Debian's torch multiplies matrices by the best libblas.so.3 that is there: without OpenBLAS by the reference, in 15 times the time.
+test_packages="libopenblas0-serial gcc git gdb openmpi-bin binutils strace libtorch-test libtorch-dev clang-format-14 clang-tidy-14 clang-14 libclang-rt-14-dev python3-coverage python3-yaml libpython3.11-testsuite
     python3-gevent python3-pytest-xdist libjemalloc2 protobuf-compiler chromium btrfs-progs debuginfod libunwind8 python3-pandas prometheus"
 roots_packages="debootstrap"
 cross_packages="g++-aarch64-linux-gnu qemu-user-static"

@@ -29,7 +29,8 @@ CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(CHECKOUT / "packaging"))
 
 from mirror import environment, find_mirror  # noqa: E402: the line above says where it lies
-PACKAGES = "python3-torch python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler"
+# OpenBLAS: see .ci/setup.sh.
+PACKAGES = "python3-torch libopenblas0-serial python3-numpy python3-pytest python3-pytest-xdist libtorch-test gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler"
 # Without libtorch's own tests: too much for an emulator.
 ARM64_PACKAGES = ("python3-torch python3-numpy python3-pytest python3-pytest-xdist gcc g++ libc6-dev libtorch-dev python3-dev python3-setuptools python3-venv binutils strace mount protobuf-compiler "
                   "libdw-dev libelf-dev zlib1g-dev libbz2-dev liblzma-dev libsqlite3-dev")
