@@ -62,6 +62,10 @@ std::string json_of(std::string_view bytes) {
 }  // namespace
 
 std::string json_string(std::string_view bytes) {
+  // Nearly all names are ASCII without what JSON writes otherwise.
+  const bool is_plain =
+      std::ranges::all_of(bytes, [](char c) { return c >= ' ' && c <= '~' && c != '"' && c != '\\'; });
+  if (is_plain) return std::string(1, '"').append(bytes).append(1, '"');
   return replaced(json_of(bytes), [](std::string& out, std::string_view character) {
     const auto bits = [character](size_t n) { return static_cast<unsigned>(static_cast<unsigned char>(character[n])); };
     const unsigned code = character.size() == 1   ? bits(0)

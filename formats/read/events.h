@@ -223,6 +223,7 @@ struct ReadRequest {
   std::optional<size_t> warmup{};
   std::string step{};          // what a step is (formats/timeline/units.h); empty: found
   bool has_timelines = false;  // and parts of steps, threads and collectives, which are made of them
+  bool has_inputs = true;      // of operators, in timelines: advice alone needs them
 };
 
 // Computes nesting by time, and from it self times, totals and owners of memory. Sorts `events`.

@@ -33,7 +33,7 @@ class Handler final : public JsonTokens {
   bool found_events = false;  // a list of them, be it empty
   bool is_no_trace = false;   // what is in the list are no events
 
-  explicit Handler(ReadEvents& into) : into_(into) {}
+  Handler(ReadEvents& into, bool has_inputs) : into_(into), has_inputs_(has_inputs) {}
 
   // A list needs no end: what is written event by event may be read at any time (the Trace Event Format, JSON Array).
   bool may_be_cut() const { return event_depth_ == kInList && has_event_; }
@@ -54,7 +54,7 @@ class Handler final : public JsonTokens {
 
   void number(std::string_view text) override {
     if (key_ == Key::kOther) return;
-    const bool is_whole = text.find_first_of(".eE") == text.npos;
+    const bool is_whole = std::ranges::none_of(text, [](char c) { return c == '.' || c == 'e' || c == 'E'; });
     if (inputs_.is_open()) {
       if (is_whole) return inputs_.number(text);
       return;
@@ -77,7 +77,8 @@ class Handler final : public JsonTokens {
   void start_object() override {
     ++depth_;
     if (event_depth_ == depth_) {
-      event_ = {};
+      static const KinetoEvent kNone;
+      event_ = kNone;  // its texts keep their memory
       inputs_.clear();
     }
     if (is_at_module()) module_ = {};
@@ -122,6 +123,7 @@ class Handler final : public JsonTokens {
       into_.is_ours = into_.is_ours || in_torchprof_;
     }
     if (depth_ <= event_depth_ + 1 || event_depth_ == kNever) key_ = keys_.of(v);
+    if (key_ >= Key::kInputDims && !has_inputs_) key_ = Key::kOther;
   }
 
  private:
@@ -385,6 +387,7 @@ class Handler final : public JsonTokens {
   uint32_t row() { return into_.row(event_.pid, event_.tid); }
 
   ReadEvents& into_;
+  const bool has_inputs_;
   KinetoEvent event_;
   KinetoInputs inputs_;
   const KinetoKeys keys_;
@@ -403,9 +406,9 @@ class Handler final : public JsonTokens {
 
 }  // namespace
 
-ReadEvents read_kineto(ByteStream& stream) {
+ReadEvents read_kineto(ByteStream& stream, bool has_inputs) {
   ReadEvents events;
-  Handler handler(events);
+  Handler handler(events, has_inputs);
   events.is_unfinished = !read_json(stream, handler, [&handler] { return handler.may_be_cut(); });
   stream.drain();
   if (!handler.found_events) stream.fail("it has no traceEvents");

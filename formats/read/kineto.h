@@ -9,7 +9,8 @@
 
 namespace torchprof::formats {
 
-// Throws Error naming the file and the cause: unreadable, cut off, not JSON, no trace.
-ReadEvents read_kineto(ByteStream& stream);
+// `has_inputs`: with the inputs of operators (ReadRequest). Throws Error naming the file and the cause:
+// unreadable, cut off, not JSON, no trace.
+ReadEvents read_kineto(ByteStream& stream, bool has_inputs);
 
 }  // namespace torchprof::formats

@@ -1,7 +1,5 @@
 #include "formats/read/kineto_keys.h"
 
-#include <algorithm>
-
 namespace torchprof::formats {
 namespace {
 
@@ -68,12 +66,17 @@ constexpr std::array<std::pair<std::string_view, Key>, 55> kKeys = {{
 }  // namespace
 
 KinetoKeys::KinetoKeys() {
-  for (const Entry& key : kKeys) by_length_[std::min(key.first.size(), kLongest)].push_back(&key);
+  for (const Entry& key : kKeys) {
+    size_t place = place_of(key.first);
+    while (places_[place] != nullptr) place = (place + 1) % kPlaces;
+    places_[place] = &key;
+  }
 }
 
 KinetoKey KinetoKeys::of(std::string_view text) const {
-  for (const Entry* const key : by_length_[std::min(text.size(), kLongest)])
-    if (key->first == text) return key->second;
+  if (text.empty()) return Key::kOther;
+  for (size_t place = place_of(text); places_[place] != nullptr; place = (place + 1) % kPlaces)
+    if (places_[place]->first == text) return places_[place]->second;
   return Key::kOther;
 }
 

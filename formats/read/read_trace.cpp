@@ -43,7 +43,7 @@ ReadEvents read_database(const std::filesystem::path& file) {
   database.fail("it is a database, but none that nvprof or nsys export wrote");
 }
 
-ReadEvents read_events(const std::filesystem::path& file) {
+ReadEvents read_events(const std::filesystem::path& file, bool has_inputs) {
   ByteStream stream(file);
   switch (form_of(stream)) {
     case TraceForm::kDatabase:
@@ -56,7 +56,7 @@ ReadEvents read_events(const std::filesystem::path& file) {
     case TraceForm::kJson:
       break;
   }
-  return read_kineto(stream);
+  return read_kineto(stream, has_inputs);
 }
 
 }  // namespace
@@ -77,7 +77,7 @@ bool may_be_trace(const std::filesystem::path& file) {
 }
 
 TraceFile read_trace(const std::filesystem::path& file, const ReadRequest& request) {
-  ReadEvents events = read_events(file);
+  ReadEvents events = read_events(file, request.has_timelines && request.has_inputs);
   return totals_of(events, request);
 }
 

@@ -307,7 +307,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
 }
 
 Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines, const std::string& step) {
-  TraceFile file = read_trace(trace_file, {.step = step, .has_timelines = true});
+  TraceFile file = read_trace(trace_file, {.step = step, .has_timelines = true, .has_inputs = timelines.has_advice});
   return report_of(file, trace_file.filename().string(), timelines);
 }
 
