@@ -625,6 +625,9 @@ def test_long_work_after_the_end_shows_itself_on_a_terminal(terminal, launcher, 
     screen = terminal(launcher, "run", "-w", "all", "-o", tmp_path / "run", PYTHON, program(LONGER))
     screen.read_until("over")
     screen.read_until("torchprof: writing the trace, [0-9.]+ [KM]iB so far")
+    screen.type("\x03")
+    screen.read_until("interrupt again")
+    screen.type("\x03")  # the rest would take a minute
     assert screen.wait() == 0
 
 
