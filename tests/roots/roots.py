@@ -160,6 +160,8 @@ def make(cache, suite):
                 raise NotMade("%s failed, %s ends with\n%s" % (command[0], log, "".join(
                     "    " + line for line in open(log, errors="replace").readlines()[-5:])))
         if not stamp.exists():
+            if os.path.ismount(root / "proc"):  # of a debootstrap that was killed
+                step(["umount", root / "proc"])
             step(["rm", "-rf", "--one-file-system", "--", root])
             architecture = ["--arch=arm64"] if variant == "arm64" else []
             step(["debootstrap", *architecture, "--variant=minbase", "--include=ca-certificates", release, root, mirror], env=environment())
