@@ -414,10 +414,11 @@ int tick() noexcept {
       return kShortestSleep;
     }
     if (is_by_time) return kSleepInBusy;
-    if (!is_last()) return s.close_by != 0 ? std::min(in(s.close_by), kShortestSleep * 5) : kShortestSleep * 5;
+    // It may be closed in a moment by the end of a step, and the next step may be a long one.
+    if (!is_last()) return kShortestSleep;
   }
   // Python is not ready in a child that has just been forked.
-  if (now - s.phase_began < kSecond) return in(s.phase_began + kSecond);
+  if (now - s.process_began < kSecond) return in(s.process_began + kSecond);
   const int64_t patience = s.last_border != 0 ? s.plan.patience() : 0;
   if (patience != 0) {
     const int64_t lasted = now - s.last_border;
@@ -438,7 +439,7 @@ int tick() noexcept {
       return kShortestSleep;
     }
     // It may turn out to be more unusual than those that have the places and the budget, and so may the next step.
-    if (!is_seen && !is_last() && lasted < kWithoutSteps) return in(now + lasted);
+    if (!is_last() && lasted < kWithoutSteps) return in(now + std::max(patience, lasted / 16));
   }
   if (is_last()) return kShortestSleep * 5;
   // Without steps, or where they have ended. What lasts as long as the step before it is a step.

@@ -116,7 +116,7 @@ void WindowPlan::drop_missed(uint64_t step) noexcept {
 
 bool WindowPlan::wish_overdue(uint64_t step, int64_t lasted, int64_t now) noexcept {
   constexpr int64_t kMayHang = 10'000'000'000;
-  const double times = static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median()));
+  const double times = static_cast<double>(lasted) / usual_ns();
   if (has(WindowReason::kOverdue, step)) return true;
   // Its window is within the budget by what this step alone has added to the time, whatever has been spent before.
   const bool pays_for_itself = static_cast<double>(lasted) * overhead_of_windows() >= cost_of_one(kStepsOverdue);
@@ -199,13 +199,11 @@ bool WindowPlan::turn_last_slow(uint64_t step, double times) noexcept {
 }
 
 void WindowPlan::lasts(uint64_t step, int64_t lasted) noexcept {
-  raise_score(WindowReason::kOverdue, step,
-              static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median())));
+  raise_score(WindowReason::kOverdue, step, static_cast<double>(lasted) / usual_ns());
 }
 
 bool WindowPlan::turn_last_overdue(uint64_t step, int64_t lasted) noexcept {
-  return turn_last(WindowReason::kOverdue, step,
-                   static_cast<double>(lasted) / static_cast<double>(std::max<int64_t>(1, closed_.median())));
+  return turn_last(WindowReason::kOverdue, step, static_cast<double>(lasted) / usual_ns());
 }
 
 // Takes a free place of the share, or that of the least unusual one. One that another rank has asked for at about the

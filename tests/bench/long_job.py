@@ -32,7 +32,7 @@ def starts(text, lines):
 def evaluate(model, text):
     model.eval()
     with torch.no_grad():
-        for _ in range(100):
+        for _ in range(300):
             model(torch.stack([text[start:start + transformer.CONTEXT] for start in starts(text, BATCH)]))
     model.train()
 

@@ -22,6 +22,7 @@ constexpr double kUsualEventNs = 150;  // docs/cost.md
 // Of the latest values of a ring.
 struct Middle {
   double median = 0, deviation = 0;
+  double low = 0;  // the lower of two medians
   size_t count = 0;
 };
 template <size_t N>
@@ -33,9 +34,10 @@ Middle middle_of(const int64_t (&ring)[N], size_t added) noexcept {
   const size_t middle = n / 2;
   std::nth_element(sorted, sorted + middle, sorted + n);
   const int64_t median = sorted[middle];
+  const int64_t low = n % 2 == 0 ? *std::max_element(sorted, sorted + middle) : median;
   for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(sorted[i] - median);
   std::nth_element(sorted, sorted + middle, sorted + n);
-  return {static_cast<double>(median), static_cast<double>(sorted[middle]), n};
+  return {static_cast<double>(median), static_cast<double>(sorted[middle]), static_cast<double>(low), n};
 }
 
 }  // namespace
@@ -86,7 +88,7 @@ double WindowPlan::step_ns() const noexcept {
   const double events = events_a_step();
   Middle open = middle_of(typical_ns_, typical_steps_);
   if (open.count < kFewest && open_.is_known())
-    open = {static_cast<double>(open_.median()), static_cast<double>(open_.deviation()), kTypicalSteps};
+    open = {static_cast<double>(open_.median()), static_cast<double>(open_.deviation()), 0, kTypicalSteps};
   if (open.count < kFewest || !closed_.is_known()) return events * kUsualEventNs;
   const double more = open.median - static_cast<double>(closed_.median());
   // Two standard errors of a median, by the median deviation of a normal distribution.
@@ -100,9 +102,12 @@ double WindowPlan::event_ns() const noexcept {
   return events > 0 ? step_ns() / events : kUsualEventNs;
 }
 
+double WindowPlan::switch_ns() const noexcept { return middle_of(switches_ns_, switches_).median; }
+
 double WindowPlan::opening_ns() const noexcept {
   const Middle first = middle_of(first_ns_, first_steps_), later = middle_of(typical_ns_, typical_steps_);
-  return first.count != 0 && later.count != 0 ? std::max(0.0, first.median - later.median) : 0;
+  constexpr size_t kFewest = 2;  // the first step of a window may be a long one: two are not so by chance
+  return first.count >= kFewest && later.count != 0 ? std::max(0.0, first.low - later.median) : 0;
 }
 
 double WindowPlan::cost_of(const Spent& spent) const noexcept {
@@ -110,7 +115,7 @@ double WindowPlan::cost_of(const Spent& spent) const noexcept {
 }
 
 double WindowPlan::cost_of_one(uint64_t steps) const noexcept {
-  return 2 * static_cast<double>(switch_ns_) + opening_ns() + static_cast<double>(steps) * step_ns();
+  return 2 * switch_ns() + opening_ns() + static_cast<double>(steps) * step_ns();
 }
 
 WindowPlan::Spent* WindowPlan::spent_on(const Kept& window) noexcept {
@@ -147,7 +152,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   drop_missed(step);
   const bool is_known = closed_.is_known();
   const auto took = static_cast<double>(duration);
-  const auto usual = static_cast<double>(std::max<int64_t>(1, closed_.median()));
+  const double usual = usual_ns();
   // Without its window a step would have taken: at least this, if it is slow because it does more, at most that, if the
   // same takes longer. The first step of a window also pays for the opening.
   const double least = was_open ? took / (1 + slowdown()) : took;
@@ -249,7 +254,8 @@ WindowPlan::Opening WindowPlan::due_at(int64_t elapsed, bool is_child) const noe
 }
 
 int64_t WindowPlan::patience() const noexcept {
-  return closed_.is_known() ? std::max<int64_t>(closed_.median() * kLongStep, closed_.slow()) : 0;
+  const StepTimes& steps = usual_steps();
+  return steps.is_known() ? std::max<int64_t>(steps.median() * kLongStep, steps.slow()) : 0;
 }
 
 // ---- the last steps -------------------------------------------------------------------------------------------------
@@ -279,7 +285,7 @@ void WindowPlan::choose_last_steps(int64_t now) noexcept {
   known.step = closed_.median();
   known.events_a_step = events;
   known.slowdown = typical_slowdown();
-  known.opening = switch_ns_;
+  known.opening = static_cast<int64_t>(switch_ns());
   known.elapsed = now - begun_;
   const uint64_t length = last_steps::length(known);
   cost_of_last_ = length != 0 ? last_steps::cost(known) : 0;

@@ -118,7 +118,7 @@ class WindowPlan {
   void closed(uint64_t steps, int64_t now) noexcept;
   // To open a window, or to close one, has taken so long.
   void switched(int64_t took) noexcept {
-    switch_ns_ = switch_ns_ == 0 ? took : (3 * switch_ns_ + took) / 4;
+    switches_ns_[switches_++ % kTypicalSteps] = took;
     switching_ += static_cast<double>(took);
   }
   // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
@@ -183,6 +183,7 @@ class WindowPlan {
   double cost_of_one(uint64_t steps) const noexcept;  // ns, of a window of so many steps
   double step_ns() const noexcept;                    // what it takes to record a step
   double event_ns() const noexcept;                   // what it takes to record one
+  double switch_ns() const noexcept;                  // what it takes to open a window, or to close one
   double opening_ns() const noexcept;                 // what the first step of a window takes more than the next
   double events_a_step() const noexcept;              // 0: not known
   void raise_score(WindowReason reason, uint64_t first, double times) noexcept;
@@ -193,6 +194,9 @@ class WindowPlan {
   uint64_t last_steps() const noexcept;  // steps of a window; 0: there are none
   void choose_last_steps(int64_t now) noexcept;
   double overhead_of_windows() const noexcept { return budget_.overhead - cost_of_last_; }
+  // What steps take outside of windows; until that is known, what they take where everything is recorded.
+  const StepTimes& usual_steps() const noexcept { return closed_.is_known() ? closed_ : open_; }
+  double usual_ns() const noexcept { return static_cast<double>(std::max<int64_t>(1, usual_steps().median())); }
   double slowdown() const noexcept;          // added by a window, as a part of a step
   double typical_slowdown() const noexcept;  // the same of typical windows alone, negative if so it was
   double room_for_unusual(int64_t now, bool is_due) const noexcept;
@@ -213,9 +217,10 @@ class WindowPlan {
   int64_t closed_typical_at_ = 0;  // since measure() was called last; 0: none was
   bool is_open_ = false;           // a window is
   bool wants_more_ = false;
-  double cost_of_last_ = 0;   // of the last steps, as a part of the time
-  uint64_t newest_last_ = 0;  // where the newest window of them begins
-  int64_t switch_ns_ = 0;
+  double cost_of_last_ = 0;                  // of the last steps, as a part of the time
+  uint64_t newest_last_ = 0;                 // where the newest window of them begins
+  int64_t switches_ns_[kTypicalSteps] = {};  // the latest: what they take on a busy machine differs by tens
+  size_t switches_ = 0;
   SlowStep slow_steps_[64];  // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;

@@ -107,7 +107,8 @@ def test_of_a_balanced_job_on_two_hosts_nobody_is_called_slow(trained, on_two_ho
     assert named(torchprof, moved) <= named(torchprof, trained(-1))
     text = torchprof("report", moved, "-t", "comms").stdout
     assert " 2 hosts on one clock within " in text, text
-    assert re.search(r"clock of elsewhere: 5\.\d+ ms ahead of .*, drifts by .* ppm; aligned within .* by \d+ collectives", text), text
+    # How near it is to 5 ms, the test above looks at.
+    assert re.search(r"clock of elsewhere: [456]\.\d+ ms ahead of .*, drifts by .* ppm; aligned within .* by \d+ collectives", text), text
 
 
 def test_a_late_rank_is_named_as_on_one_host(trained, on_two_hosts, torchprof):

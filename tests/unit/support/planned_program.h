@@ -63,8 +63,12 @@ struct Program {
   }
   // The thread that looks at a step while it lasts, as tracer/auto_window.cpp has it.
   void look_at(int64_t took) {
-    constexpr int64_t kMostSleep = 1'000'000'000;
-    for (int64_t lasted = plan.patience(); lasted != 0 && lasted < took; lasted += std::min(lasted, kMostSleep)) {
+    constexpr int64_t kShortestSleep = 20'000'000, kLongestSleep = 1'000'000'000;
+    const int64_t patience = plan.patience();
+    const auto sleep = [&](int64_t lasted) {
+      return std::clamp(std::max(patience, lasted / 16), kShortestSleep, kLongestSleep);
+    };
+    for (int64_t lasted = patience; lasted != 0 && lasted < took; lasted += sleep(lasted)) {
       if (!plan.wish_overdue(step, lasted, now + lasted)) continue;
       if (open != 0 && plan.turn_last_overdue(step, lasted)) {
         reason = WindowReason::kOverdue;

@@ -191,6 +191,37 @@ TEST_CASE("a step that is so long that its window is within the budget by itself
   CHECK(program.plan.overhead(program.now) < 0.04);
 }
 
+TEST_CASE("a long step has a window wherever it comes: soon after the beginning, or after another one") {
+  for (const uint64_t first : {41, 44, 50, 64, 300}) {
+    for (const uint64_t apart : {1, 2, 5, 9, 40}) {
+      CAPTURE(first);
+      CAPTURE(apart);
+      Program program;
+      program.looks_at_long_steps = true;
+      program.run(1'000, [&](uint64_t step) {
+        const bool is_long = step >= first && (step - first) % apart == 0 && (step - first) / apart < 8;
+        return is_long ? 60 * kStep : kStep;
+      });
+      // While a window is open its steps are there anyway.
+      for (uint64_t i = 0; i < 8; ++i) CHECK(program.captured.contains(first + i * apart));
+    }
+  }
+}
+
+TEST_CASE("windows are not dear because a step was long with which one began") {
+  Program program;
+  program.looks_at_long_steps = true;
+  uint64_t began = 0;
+  program.run(400, [&](uint64_t step) {
+    const bool begins = program.open != 0 && !program.in_start && step == program.opened_step;
+    if (began == 0 && begins) began = step;
+    if (step == 50) return 200 * kStep;
+    return began == 0 ? kStep : step == began ? 300 * kStep : step == began + 13 ? 150 * kStep : kStep;
+  });
+  REQUIRE(began != 0);
+  CHECK(program.captured.contains(began + 13));
+}
+
 TEST_CASE("a phase that is far slower than all before it gets a window, though the budget is used up") {
   Program program({1'000'000, 0.0005});  // less than one window in 1,000 steps
   program.run(3'000, [](uint64_t step) {
