@@ -2,7 +2,6 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -78,7 +77,6 @@ constinit OwnThread g_thread("torchprof gpu", run, []() noexcept { source().work
 
 void run() noexcept {
   Source& s = source();
-  s.writer.store(static_cast<pid_t>(syscall(SYS_gettid)), std::memory_order_relaxed);
   bool was_open = false;
   uint64_t next = read_ns(CLOCK_MONOTONIC), next_clock = next, last = 0;
   for (;;) {
@@ -380,18 +378,10 @@ void process_exits_now() noexcept {
   const auto work_left = [&s] {
     return s.buffers.queued() + s.unseen.load(std::memory_order_relaxed) + s.unwritten.load(std::memory_order_relaxed);
   };
-  // The processor time of our thread; none where it has ended. The number of its clock is made as
-  // pthread_getcpuclockid() makes it: CPUCLOCK_SCHED and CPUCLOCK_PERTHREAD_MASK, include/linux/posix-timers.h.
-  const auto clock = static_cast<clockid_t>(~static_cast<unsigned>(s.writer.load(std::memory_order_relaxed)) << 3 | 6);
-  const auto ran_so_far = [clock] {
-    timespec ran{};
-    clock_gettime(clock, &ran);
-    return std::pair(ran.tv_sec, ran.tv_nsec);
-  };
   size_t left = SIZE_MAX;
-  std::pair ran = ran_so_far();
+  int64_t ran = g_thread.processor_time();
   for (int without_writing = 0; without_writing < kMostWithoutWriting;) {
-    const std::pair ran_before = std::exchange(ran, ran_so_far());
+    const int64_t ran_before = std::exchange(ran, g_thread.processor_time());
     const size_t left_before = std::exchange(left, work_left());
     if (left != left_before)
       without_writing = 0;

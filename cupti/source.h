@@ -7,7 +7,6 @@
 
 #include <pthread.h>
 #include <semaphore.h>
-#include <sys/types.h>
 
 #include <atomic>
 #include <cstdint>
@@ -65,7 +64,6 @@ struct Source {
   sem_t flushed{};
   std::atomic<bool> must_forget{false};  // the calls of a window that has closed are still watched
   std::atomic<bool> end_waits{false};    // whoever ends the process waits for `writing`
-  std::atomic<pid_t> writer{0};          // our thread
   std::atomic<bool> has_ended{false};
   std::atomic<uint64_t> late_buffers{0}, late_bytes{0};  // that came after the end
 

@@ -13,7 +13,11 @@ NOT_EMULATED = {
         "torch/test_key_averages.py::test_memory_is_that_of_key_averages",
         "torch/test_key_averages.py::test_memory_of_its_own_is_what_torch_profiler_recorded_in_each_operator",
         "processes/test_torchrun.py::test_each_rank_of_torchrun_is_traced_under_its_number",
+        "program/test_lifecycle.py::test_a_launcher_that_is_killed_while_it_writes_leaves_the_records_and_no_half_trace",
+        "program/test_lifecycle.py::test_a_trace_that_no_viewer_opens_is_announced_before_it_is_written",
         "program/test_lifecycle.py::test_an_export_that_takes_long_shows_itself_on_a_terminal",
+        "program/test_lifecycle.py::test_long_work_after_the_end_shows_itself_on_a_terminal",
+        "program/test_lifecycle.py::test_the_second_ctrl_c_after_the_end_leaves_the_spool",
     ],
     "the test calls C++ of torch by ctypes, as x86-64 hands over what has a destructor (tests/e2e/support/param_comms.py)": [
         "gpu/test_gpu_hangs.py::test_a_collective_that_one_rank_never_enters_is_named_with_that_rank",

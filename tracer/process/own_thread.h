@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <atomic>
+#include <cstdint>
 
 namespace torchprof {
 
@@ -26,6 +27,10 @@ class OwnThread {
   // the kernel does not count it any more; also where it has ended by itself, or after an earlier call had waited in
   // vain. The caller must hold no lock that it needs. Before a fork: some programs count their threads after it.
   bool end() noexcept;
+
+  // Of its processor, in ns: what does not grow does not run. 0 before the thread has begun and after it has ended. Any
+  // thread.
+  int64_t processor_time() const noexcept;
 
   // How many run in this process.
   static unsigned running() noexcept;
@@ -46,8 +51,8 @@ class OwnThread {
   std::atomic<State> state_{State::kNone};
   std::atomic<bool> must_end_{false};
   pthread_t thread_{};
-  pid_t tid_ = 0;            // written by the thread itself; read when it has been joined
-  std::atomic<int> pid_{0};  // of the process in which it runs; read while start() sets it again to the same
+  std::atomic<pid_t> tid_{0};  // written by the thread itself; relaxed: it publishes nothing
+  std::atomic<int> pid_{0};    // of the process in which it runs; read while start() sets it again to the same
   bool is_listed_ = false;
   OwnThread* next_ = nullptr;
 };
