@@ -60,6 +60,7 @@ struct ProcessFacts {
   std::optional<uint32_t> processors{};  // that the process may use
   bool is_loader = false;                // a worker of a DataLoader
   bool has_torch = false;                // torch is loaded
+  uint32_t torch_major = 0;              // its version: 2 of 2.15; 0: not known
   bool is_run = false;                   // a recorded one: step 0 is the first that it made
   bool knows_growth = false;             // what of tensors stays in the steps that were recorded (memory/growth.h)
 };

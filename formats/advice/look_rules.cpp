@@ -67,10 +67,23 @@ void find_idle(const StepView& view, Findings& findings) {
   findings.push_back(std::move(f));
 }
 
+bool is_of_lock(const Finding& f) { return f.what.find("the GIL") != f.what.npos; }
+
+// What takes time on the thread has its share of the waits, too: each operator may wait for the lock when it returns.
+void leave_out_waits(double share, const StepView& view, Findings& findings) {
+  static constexpr std::string_view kWork[] = {"optimizer",      "parameter loop", "tiny operators", "python",
+                                               "zero_grad",      "reading values", "checking",       "operator",
+                                               "second forward", "evaluation"};
+  constexpr double kPercent = 3;
+  std::erase_if(findings, [&](Finding& f) {
+    if (std::ranges::find(kWork, f.rule) == std::end(kWork)) return false;
+    f.cost_ns = static_cast<int64_t>(static_cast<double>(f.cost_ns) * (1 - share));
+    return !is_worth(f.cost_ns, view.step_ns(), kPercent);
+  });
+}
+
 // Such waits come wherever the thread needs the lock again: no line of its own has many of them.
 void find_lock_of_python(const StepView& view, Findings& findings) {
-  // Told where it is most of what a function does.
-  if (std::ranges::any_of(findings, [](const Finding& f) { return f.what.find("the GIL") != f.what.npos; })) return;
   const Timeline& timeline = view.timeline();
   const ThreadLooks looks(timeline, view.main());
   ThreadAccount account;
@@ -90,9 +103,16 @@ void find_lock_of_python(const StepView& view, Findings& findings) {
   }
   if (waits < kFewestLooks || account.all_ns() <= 0) return;
   const double share = static_cast<double>(ns) / static_cast<double>(account.all_ns());
-  const auto cost = static_cast<int64_t>(static_cast<double>(view.step_ns()) * share);
+  const auto cost = static_cast<int64_t>(static_cast<double>(view.typical_ns()) * share);
   constexpr double kPercent = 5;
   if (!is_worth(cost, view.step_ns(), kPercent)) return;
+  // Told where it is most of what a function does.
+  int64_t told = 0;
+  for (const Finding& f : findings)
+    if (is_of_lock(f)) add_to(told, f.cost_ns);
+  if (told >= cost / 2) return;
+  std::erase_if(findings, is_of_lock);
+  leave_out_waits(std::min(share, 1.0), view, findings);
   const auto line = std::ranges::max_element(lines, {}, [](const auto& each) { return each.second; });
   const bool is_known = line != lines.end() && line->second * 2 >= ns;
   Finding f{.rule = "GIL", .cost_ns = cost};

@@ -240,8 +240,109 @@ class ParameterLoops {
   std::unordered_map<uint32_t, bool> has_many_;
 };
 
+// An LSTMCell that is called for one position of a sequence after the other, though all positions are there.
+class CellByCell {
+ public:
+  explicit CellByCell(OperatorSubject& o) : o_(o) {}
+
+  // Without: what nn.LSTM takes, measured with torch 2.15 on one core, 8 to 64 rows, 32 to 512 features.
+  void run() {
+    constexpr double kPositionNs = 4'000, kFlopsPerNs = 85;
+    std::map<uint32_t, Calls> functions;  // by the span of the program's function with the loop
+    for (uint32_t i = 0; i < o_.count(); ++i)
+      if (o_.is_operator(i) && o_.text(i) == "aten::lstm_cell" && o_.is_in_step(i)) add(i, functions);
+    Group group;
+    PlaceSums places;
+    double flops = 0;
+    size_t positions = 0, runs = 0;
+    for (const auto& [function, calls] : functions) {
+      if (calls.cells.size() < kFewestPositions || has_other_work(function, calls)) continue;
+      group.add(calls.cells.front(), calls.cells.back());
+      for (const uint32_t cell : calls.cells) add_to(places[o_.row.place[cell]].ns, o_.spans[cell].ns());
+      flops += calls.flops;
+      positions += calls.cells.size();
+      ++runs;
+    }
+    if (runs == 0) return;
+    const size_t forward = group.stretches.size();
+    o_.add_backward(group);
+    join_nodes(group, forward);
+    const double passes = group.stretches.size() > forward ? 3 : 1;  // a backward has twice the products of its forward
+    const double without = passes * (static_cast<double>(positions) * kPositionNs + flops / kFlopsPerNs);
+    o_.tell({.rule = "cell by cell",
+             .what = "An LSTMCell is called for one position after the other, " + plural(positions / runs, "position") +
+                     " each time: {}.",
+             .evidence = "Nothing but the next part of the sequence is made between two of its calls. nn.LSTM would "
+                         "take about " +
+                         ns_text(o_.per_step(without)) + " (an estimate).",
+             .where = o_.view.where(most_of(places)),
+             .todo = "Give the whole sequence to nn.LSTM, which has the same weights."},
+            group, 1, o_.per_step(without));
+  }
+
+ private:
+  static constexpr size_t kFewestPositions = 16;
+  struct Calls {
+    std::vector<uint32_t> cells{};  // what the function calls, with a cell in it
+    double flops = 0;
+  };
+
+  void add(uint32_t cell, std::map<uint32_t, Calls>& functions) const {
+    const uint32_t function = o_.program_around(cell);
+    if (function == kNoSpan) return;
+    uint32_t call = cell;
+    while (o_.spans[call].parent != function && o_.spans[call].parent != kNoSpan) call = o_.spans[call].parent;
+    Calls& calls = functions[function];
+    calls.cells.push_back(call);
+    const Tensor *input = o_.tensor(cell, 0), *of_input = o_.tensor(cell, 2), *of_state = o_.tensor(cell, 3);
+    if (input == nullptr || of_input == nullptr || of_state == nullptr || input->sizes.empty()) return;
+    const double weights = static_cast<double>(elements_of(of_input->sizes) + elements_of(of_state->sizes));
+    calls.flops += 2 * static_cast<double>(input->sizes.front()) * weights;
+  }
+
+  // The nodes of the backward, from this stretch on: what autograd's engine does between two of them is theirs, too.
+  void join_nodes(Group& group, size_t from) const {
+    constexpr std::ptrdiff_t kNear = 2;  // one that adds up a gradient may be between them
+    std::vector<Group::Stretch> joined(group.stretches.begin(),
+                                       group.stretches.begin() + static_cast<std::ptrdiff_t>(from));
+    std::ptrdiff_t last = -kNear - 1;
+    for (size_t s = from; s < group.stretches.size(); ++s) {
+      const uint32_t node = group.stretches[s].first;
+      const std::ptrdiff_t at = std::ranges::lower_bound(o_.nodes, node) - o_.nodes.begin();
+      const bool is_next =
+          s > from && at - last <= kNear && o_.claims.step_of(node) == o_.claims.step_of(joined.back().last);
+      if (is_next)
+        joined.back().last = node;
+      else
+        joined.push_back(group.stretches[s]);
+      last = at;
+    }
+    group.stretches = std::move(joined);
+  }
+
+  // Between two calls something is computed, as where the next input depends on what came out.
+  bool has_other_work(uint32_t function, const Calls& calls) const {
+    size_t others = 0;
+    const uint32_t end = calls.cells.back();
+    for (uint32_t i = calls.cells.front(); i < end; ++i) {
+      if (std::ranges::binary_search(calls.cells, i)) {
+        i = o_.claims.end_of(i) - 1;
+        continue;
+      }
+      if (!o_.is_outermost(i)) continue;
+      const std::string_view name = o_.text(i);
+      others += name != "aten::select" && name != "aten::slice";
+      i = o_.claims.end_of(i) - 1;
+    }
+    return others * 2 >= calls.cells.size() || !o_.is_part_of_step(function);
+  }
+
+  OperatorSubject& o_;
+};
+
 }  // namespace
 
+void find_cells(OperatorSubject& subject) { CellByCell(subject).run(); }
 void find_optimizers(OperatorSubject& subject) { ParameterLoops(subject).optimizers(); }
 void find_parameter_loops(OperatorSubject& subject) { ParameterLoops(subject).others(); }
 

@@ -70,6 +70,7 @@ class SecondPasses {
                .evidence = "The second one repeats most of the first one's operators.",
                .todo = "Add the losses and call backward() once, if their gradients need not be apart."},
               again, 1, 0, kLargePercent);
+    if (tell_evaluations(steps)) return;
     if (in_most(with_unused))
       o_.tell(
           {.rule = "second forward",
@@ -189,6 +190,69 @@ class SecondPasses {
         const Tensor *a = first_input(of[0]), *b = first_input(of[1]);
         if (a == nullptr || b == nullptr || a->sizes != b->sizes || elements_of(a->sizes) == 0) continue;
         result[s] = used.contains(of[0]) ? of[1] : of[0];
+      }
+    }
+    return result;
+  }
+
+  // The model runs in each step without a backward, after its eval(): on data that it does not learn from.
+  bool tell_evaluations(const std::vector<std::vector<Pass>>& passes) {
+    Group group;
+    size_t with = 0, calls = 0;
+    std::string name;
+    PlaceSums places;
+    const auto evaluations = evaluations_by_step(passes);
+    for (const std::vector<uint32_t>& of : evaluations) {
+      if (of.empty()) continue;
+      ++with;
+      calls += of.size();
+      name = o_.text(of.front()).substr(kModulePrefix.size());
+      // With all that the program's function around them does.
+      const uint32_t around = o_.program_around(of.front());
+      int64_t ns = 0;
+      for (const uint32_t call : of) {
+        add_to(ns, o_.spans[call].ns());
+        add_to(places[o_.row.place[call]].ns, o_.spans[call].ns());
+      }
+      const bool has_all = around != kNoSpan && o_.is_part_of_step(around) && of.back() < o_.claims.end_of(around);
+      if (has_all && ns * 10 >= o_.spans[around].ns() * 6)
+        group.add(around);
+      else
+        for (const uint32_t call : of) group.add(call);
+    }
+    if (with == 0 || with * 10 < passes.size() * 8) return false;
+    constexpr double kLargePercent = 12.5;
+    return o_.tell({.rule = "evaluation",
+                    .what = name + " is evaluated in each step: {}.",
+                    .evidence = "After eval() it is called " + plural(calls / with, "time") +
+                                ", and no backward goes through that.",
+                    .where = o_.view.where(most_of(places)),
+                    .todo = "Evaluate each some hundred steps or once an epoch, or on a part of the data."},
+                   group, 1, 0, kLargePercent);
+  }
+
+  // In each step that has a backward the calls of root modules in evaluation mode through which none goes.
+  std::vector<std::vector<uint32_t>> evaluations_by_step(const std::vector<std::vector<Pass>>& passes) const {
+    std::vector<std::vector<uint32_t>> result(passes.size());
+    size_t step = Claims::kNoStep;
+    bool is_evaluating = false;
+    std::set<uint32_t> used;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_in_step(i)) continue;
+      if (o_.claims.step_of(i) != step) {
+        step = o_.claims.step_of(i);
+        is_evaluating = false;
+        used.clear();
+        for (const Pass& pass : passes[step]) used.insert(pass.roots.begin(), pass.roots.end());
+      }
+      if (o_.is_function(i) && is_in_file(o_.text(i), "torch/nn/modules/module.py")) {
+        const std::string_view name = function_name(o_.text(i));
+        if (name != "eval" && name != "train") continue;
+        is_evaluating = name == "eval";
+        i = o_.claims.end_of(i) - 1;  // it calls train()
+      } else if (o_.spans[i].kind == SpanKind::kModule && !o_.text(i).starts_with(kOptimizerPrefix)) {
+        if (is_evaluating && !used.empty() && !used.contains(i)) result[step].push_back(i);
+        i = o_.claims.end_of(i) - 1;
       }
     }
     return result;

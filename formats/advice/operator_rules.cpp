@@ -14,6 +14,7 @@ Claimed find_in_operators(const Subject& subject, Findings& findings) {
   find_finite_checks(operators);
   find_values_read(operators);
   find_parameter_loops(operators);
+  if (subject.torch_major >= 2) find_cells(operators);  // nn.LSTM of torch 1.13 is no quicker
   find_whole_sequences(operators);
   find_second_passes(operators);
   find_attention(operators);

@@ -19,6 +19,8 @@ void find_values_read(OperatorSubject& subject);
 // of them; the other loops come after what looks for errors.
 void find_optimizers(OperatorSubject& subject);
 void find_parameter_loops(OperatorSubject& subject);
+// Loops over the positions of a sequence (operator_loops.cpp).
+void find_cells(OperatorSubject& subject);
 
 // A model that runs once more than it has to, or on more than it has to (operator_passes.cpp).
 void find_whole_sequences(OperatorSubject& subject);

@@ -93,7 +93,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   advice.busy = busy_share_of(view);
   advice.has_torch = facts.has_torch;
   advice.is_first_step = facts.is_run && timeline.steps.size() == 1 && timeline.steps.front().number == 0;
-  Subject subject{view, facts.threads, facts.processors, growth, facts.knows_growth, advice.use};
+  Subject subject{view, facts.threads, facts.processors, growth, facts.knows_growth, advice.use, facts.torch_major};
   // Beside a GPU operators cost what they keep it waiting for, which other rules tell.
   if (!view.has_gpu()) subject.claimed = find_in_operators(subject, advice.findings);
   find_on_the_host(subject, advice.findings);

@@ -69,6 +69,8 @@ std::optional<uint32_t> whole_number(std::string_view text) {
   return error == std::errc{} && end == text.data() + text.size() && number != 0 ? std::optional(number) : std::nullopt;
 }
 
+uint32_t major_of(std::string_view version) { return whole_number(version.substr(0, version.find('.'))).value_or(0); }
+
 bool has_torch(const Process& process) { return !process.meta("torch.version").empty(); }
 
 ProcessFacts facts_of_process(const Process& process, std::span<const StepSpan> steps) {
@@ -76,6 +78,7 @@ ProcessFacts facts_of_process(const Process& process, std::span<const StepSpan> 
           .processors = whole_number(process.meta("processors")),
           .is_loader = is_loader(process.role),
           .has_torch = has_torch(process),
+          .torch_major = major_of(process.meta("torch.version")),
           .is_run = true,
           .knows_growth = shows_growth(process, steps)};
 }

@@ -117,4 +117,40 @@ TEST_CASE("Python's lock is told once, wherever the thread waits for it") {
              "33333333,33.333333,66666667,\"GIL\",\"The thread that runs the program waits 33.3 ms for Python's lock"));
 }
 
+TEST_CASE("what waits for Python's lock is no cost of the operators after which it waits") {
+  // Steps of 100 ms, of which an optimizer has 80: 40 operators of 50 us each, and between them nothing.
+  const auto with = [](SampledWait wait) {
+    SpoolBuilder b;
+    const FunctionId train = b.function("/home/u/train.py", 12, "train");
+    const StringId holder = b.string("/home/u/train.py(30): count");
+    b.on(b.thread(kTid)).at(1000).begin(train);
+    b.seen(StackNode{{}, 1, 0, train, 15});
+    for (uint64_t step = 0; step < 21; ++step) {
+      const uint64_t begin = kMs + step * kStep;
+      b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+      b.at(begin + kMs).annotation(100, "Optimizer.step#SGD.step");
+      for (uint64_t at = 2; at < 82; at += 2) {
+        b.at(begin + at * kMs).op(50, "aten::add_").at(begin + at * kMs + 50'000).op_end(50);
+        if (at % 20 != 0) continue;
+        const bool waits = wait != SampledWait::kUnknown;
+        b.at(begin + (at + 1) * kMs)
+            .seen(Sample{{}, kTid, 1, 20'000, waits ? 500u : 20'000u, 0, 0, holder, wait, 0, {}, 0, 0});
+      }
+      b.at(begin + 82 * kMs).op_end(100);
+      b.at(begin + 83 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
+      b.at(begin + kStep).op_end(step + 1);
+    }
+    b.at(22 * kStep).end(train);
+    b.clean_exit(23 * kStep);
+    const LoadedTrace trace(b);
+    return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  };
+  const std::string works = with(SampledWait::kUnknown), waits = with(SampledWait::kGil);
+  CAPTURE(works);
+  CAPTURE(waits);
+  CHECK(says(works, "\"optimizer\",\"SGD updates 40 tensors one by one"));
+  CHECK(says(waits, "\"GIL\",\"The thread that runs the program waits 100 ms for Python's lock"));
+  CHECK(!says(waits, "\"optimizer\""));
+}
+
 }  // namespace sampled_advice_test
