@@ -35,7 +35,7 @@
 //   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step
 //   evaluation     a model runs in each step after its eval(), and no backward goes through it. Without: less that; from
 //                  1/8 of a step
-//   cell by cell   an LSTMCell is called for one position after the other. Without: what nn.LSTM takes, by measurements
+//   cell by cell   an LSTMCell is called for one position after the other. Without: what nn.LSTM takes, as measured
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
 //   unused positions a linear layer over all positions of which one is used. Without: as much less
