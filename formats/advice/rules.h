@@ -33,8 +33,8 @@
 //   profiler       torch.profiler records. Without: less half of what Python and short operators take (an estimate)
 //   no cache       generation computes all positions again for each new one. Without: the part of one position
 //   second pass    a model runs forward or backward once more than a step needs. Without: less that; from 1/8 of a step
-//   evaluation     a model runs in each step after its eval(), and no backward goes through it. Without: less that; from
-//                  1/8 of a step
+//   evaluation     a model runs in each step after its eval(), and no backward goes through it. Without: less that;
+//                  from 1/8 of a step
 //   cell by cell   an LSTMCell is called for one position after the other. Without: what nn.LSTM takes, as measured
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
