@@ -189,7 +189,7 @@ def findings(launcher, torch_python, tmp_path_factory):
             assert run.status == 0 and done.returncode == 0, run.stderr + done.stderr
             rows = json.loads(done.stdout)["tables"][0]["rows"]
             # On a busy machine a step may take so long, or so differently, that nothing is told of it.
-            if name not in LOST or any(row["rule"] == name for row in rows): break
+            if name not in {*LOST, "cell by cell"} or any(row["rule"] == name for row in rows): break
         return rows
 
     programs = {**{rule: text for rule, (text, _) in LOST.items()}, **FINE,
@@ -229,4 +229,4 @@ def test_cells_that_are_called_one_by_one_are_told_where_the_whole_layer_is_quic
     assert bool(found) == (int(version.split(".")[0]) >= 2), (version, findings["cell by cell"])
     for f in found:
         line = int(re.search(r"program\.py\((\d+)\)", f["where"])[1])
-        assert "state = self.cell(" in CELLS.splitlines()[line - 1] and f["share_percent"] > 30, f
+        assert "state = self.cell(" in CELLS.splitlines()[line - 1] and f["share_percent"] > 10, f
