@@ -74,11 +74,10 @@ void leave_out_waits(double share, const StepView& view, Findings& findings) {
   static constexpr std::string_view kWork[] = {"optimizer",      "parameter loop", "tiny operators", "python",
                                                "zero_grad",      "reading values", "checking",       "operator",
                                                "second forward", "evaluation"};
-  constexpr double kPercent = 3;
   std::erase_if(findings, [&](Finding& f) {
     if (std::ranges::find(kWork, f.rule) == std::end(kWork)) return false;
     f.cost_ns = static_cast<int64_t>(static_cast<double>(f.cost_ns) * (1 - share));
-    return !is_worth(f.cost_ns, view.step_ns(), kPercent);
+    return !is_worth(f.cost_ns, view.step_ns());
   });
 }
 

@@ -256,7 +256,7 @@ class CellByCell {
     double flops = 0;
     size_t positions = 0, runs = 0;
     for (const auto& [function, calls] : functions) {
-      if (calls.cells.size() < kFewestPositions || has_other_work(function, calls)) continue;
+      if (calls.cells.size() < kFewestPositions || !o_.is_part_of_step(function) || has_other_work(calls)) continue;
       group.add(calls.cells.front(), calls.cells.back());
       for (const uint32_t cell : calls.cells) add_to(places[o_.row.place[cell]].ns, o_.spans[cell].ns());
       flops += calls.flops;
@@ -321,7 +321,7 @@ class CellByCell {
   }
 
   // Between two calls something is computed, as where the next input depends on what came out.
-  bool has_other_work(uint32_t function, const Calls& calls) const {
+  bool has_other_work(const Calls& calls) const {
     size_t others = 0;
     const uint32_t end = calls.cells.back();
     for (uint32_t i = calls.cells.front(); i < end; ++i) {
@@ -334,7 +334,7 @@ class CellByCell {
       others += name != "aten::select" && name != "aten::slice";
       i = o_.claims.end_of(i) - 1;
     }
-    return others * 2 >= calls.cells.size() || !o_.is_part_of_step(function);
+    return others * 2 >= calls.cells.size();
   }
 
   OperatorSubject& o_;

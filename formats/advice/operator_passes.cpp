@@ -53,8 +53,7 @@ class SecondPasses {
         unused_name = o_.text(unused_calls[s]);
       }
     }
-    constexpr double kLargePercent = 12.5;  // it may be meant, so small ones are not told
-    const auto in_most = [&](size_t n) { return n * 10 >= steps.size() * 8 && n > 0; };
+    const auto in_most = [&](size_t n) { return is_in_most(n, steps.size()); };
     if (in_most(with_grads))
       o_.tell(
           {.rule = "second backward",
@@ -84,6 +83,9 @@ class SecondPasses {
   }
 
  private:
+  static constexpr double kLargePercent = 12.5;  // it may be meant, so small ones are not told
+  static bool is_in_most(size_t n, size_t steps) { return n * 10 >= steps * 8 && n > 0; }
+
   struct Pass {  // of autograd's engine
     uint32_t span;
     bool is_grad = false;  // torch.autograd.grad(): gradients are results
@@ -91,6 +93,12 @@ class SecondPasses {
     std::vector<uint32_t> sequences{};
     std::set<uint32_t> roots{};  // calls of modules whose operators it goes back through
   };
+
+  static std::set<uint32_t> roots_of(const std::vector<Pass>& passes) {
+    std::set<uint32_t> roots;
+    for (const Pass& pass : passes) roots.insert(pass.roots.begin(), pass.roots.end());
+    return roots;
+  }
 
   uint32_t root_module(uint32_t i) const {
     uint32_t root = kNoSpan;
@@ -151,22 +159,29 @@ class SecondPasses {
 
   // A pass with the forward that only it uses: the program's function around all of it, if there is nothing else in it.
   void add_pass(const Pass& pass, const Pass& other, Group& group) const {
-    int64_t ns = o_.spans[pass.span].ns();
     std::vector<uint32_t> parts{pass.span};
-    for (const uint32_t root : pass.roots) {
-      if (other.roots.contains(root) || o_.claims.step_of(root) != o_.claims.step_of(pass.span)) continue;
-      parts.push_back(root);
-      add_to(ns, o_.spans[root].ns());
+    for (const uint32_t root : pass.roots)
+      if (!other.roots.contains(root) && o_.claims.step_of(root) == o_.claims.step_of(pass.span)) parts.push_back(root);
+    const uint32_t function = function_of(parts);
+    const bool has_other = function != kNoSpan && other.span >= function && other.span < o_.claims.end_of(function);
+    add_parts(parts, has_other ? kNoSpan : function, group);
+  }
+
+  // The program's function around the first of them, if all of them are in it and little else is; otherwise kNoSpan.
+  uint32_t function_of(const std::vector<uint32_t>& parts) const {
+    const uint32_t around = o_.program_around(parts.front());
+    if (around == kNoSpan || !o_.is_part_of_step(around)) return kNoSpan;
+    int64_t ns = 0;
+    for (const uint32_t part : parts) {
+      if (part < around || part >= o_.claims.end_of(around)) return kNoSpan;
+      add_to(ns, o_.spans[part].ns());
     }
-    const uint32_t around = o_.program_around(pass.span);
-    const bool has_all = around != kNoSpan && o_.is_part_of_step(around) && std::ranges::all_of(parts, [&](uint32_t i) {
-                           return i >= around && i < o_.claims.end_of(around);
-                         });
-    if (has_all && ns * 10 >= o_.spans[around].ns() * 6 &&
-        (other.span < around || other.span >= o_.claims.end_of(around))) {
-      group.add(around);
-      return;
-    }
+    return ns * 10 >= o_.spans[around].ns() * 6 ? around : kNoSpan;
+  }
+
+  // With all that the function around them does, where there is one.
+  static void add_parts(const std::vector<uint32_t>& parts, uint32_t function, Group& group) {
+    if (function != kNoSpan) return group.add(function);
     for (const uint32_t part : parts) group.add(part);
   }
 
@@ -181,8 +196,7 @@ class SecondPasses {
     });
     std::vector<uint32_t> result(steps.size(), kNoSpan);
     for (size_t s = 0; s < steps.size(); ++s) {
-      std::set<uint32_t> used;
-      for (const Pass& pass : steps[s]) used.insert(pass.roots.begin(), pass.roots.end());
+      const std::set<uint32_t> used = roots_of(steps[s]);
       std::map<uint32_t, std::vector<uint32_t>> by_name;
       for (const uint32_t call : calls[s]) by_name[o_.spans[call].name].push_back(call);
       for (const auto& [name, of] : by_name) {
@@ -207,21 +221,10 @@ class SecondPasses {
       ++with;
       calls += of.size();
       name = o_.text(of.front()).substr(kModulePrefix.size());
-      // With all that the program's function around them does.
-      const uint32_t around = o_.program_around(of.front());
-      int64_t ns = 0;
-      for (const uint32_t call : of) {
-        add_to(ns, o_.spans[call].ns());
-        add_to(places[o_.row.place[call]].ns, o_.spans[call].ns());
-      }
-      const bool has_all = around != kNoSpan && o_.is_part_of_step(around) && of.back() < o_.claims.end_of(around);
-      if (has_all && ns * 10 >= o_.spans[around].ns() * 6)
-        group.add(around);
-      else
-        for (const uint32_t call : of) group.add(call);
+      for (const uint32_t call : of) add_to(places[o_.row.place[call]].ns, o_.spans[call].ns());
+      add_parts(of, function_of(of), group);
     }
-    if (with == 0 || with * 10 < passes.size() * 8) return false;
-    constexpr double kLargePercent = 12.5;
+    if (!is_in_most(with, passes.size())) return false;
     return o_.tell({.rule = "evaluation",
                     .what = name + " is evaluated in each step: {}.",
                     .evidence = "After eval() it is called " + plural(calls / with, "time") +
@@ -242,8 +245,7 @@ class SecondPasses {
       if (o_.claims.step_of(i) != step) {
         step = o_.claims.step_of(i);
         is_evaluating = false;
-        used.clear();
-        for (const Pass& pass : passes[step]) used.insert(pass.roots.begin(), pass.roots.end());
+        used = roots_of(passes[step]);
       }
       if (o_.is_function(i) && is_in_file(o_.text(i), "torch/nn/modules/module.py")) {
         const std::string_view name = function_name(o_.text(i));

@@ -19,27 +19,6 @@ constexpr double kGrantedNs = 100'000'000;
 constexpr double kUnknownSlowdown = 1.0;
 constexpr double kUsualEventNs = 150;  // docs/cost.md
 
-// Of the latest values of a ring.
-struct Middle {
-  double median = 0, deviation = 0;
-  double low = 0;  // the lower of two medians
-  size_t count = 0;
-};
-template <size_t N>
-Middle middle_of(const int64_t (&ring)[N], size_t added) noexcept {
-  int64_t sorted[N] = {};
-  const size_t n = std::min(added, N);
-  if (n == 0) return {};
-  std::copy_n(ring, n, sorted);
-  const size_t middle = n / 2;
-  std::nth_element(sorted, sorted + middle, sorted + n);
-  const int64_t median = sorted[middle];
-  const int64_t low = n % 2 == 0 ? *std::max_element(sorted, sorted + middle) : median;
-  for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(sorted[i] - median);
-  std::nth_element(sorted, sorted + middle, sorted + n);
-  return {static_cast<double>(median), static_cast<double>(sorted[middle]), static_cast<double>(low), n};
-}
-
 }  // namespace
 
 void WindowPlan::begin(Budget budget, SharedPlan& shared) noexcept {
@@ -53,6 +32,20 @@ void WindowPlan::start_is_over(int64_t now, double events_a_step) noexcept {
   spent_typical_ = spent_unusual_ = spent_due_ = spent_last_ = {};
 }
 
+WindowPlan::Middle WindowPlan::middle_of(const Latest& latest) noexcept {
+  int64_t sorted[Latest::kMost] = {};
+  const size_t n = std::min(latest.added, Latest::kMost);
+  if (n == 0) return {};
+  std::copy_n(latest.ns, n, sorted);
+  const size_t middle = n / 2;
+  std::nth_element(sorted, sorted + middle, sorted + n);
+  const int64_t median = sorted[middle];
+  const int64_t low = n % 2 == 0 ? *std::max_element(sorted, sorted + middle) : median;
+  for (size_t i = 0; i < n; ++i) sorted[i] = std::abs(sorted[i] - median);
+  std::nth_element(sorted, sorted + middle, sorted + n);
+  return {static_cast<double>(median), static_cast<double>(sorted[middle]), n, static_cast<double>(low)};
+}
+
 double WindowPlan::slowdown() const noexcept {
   if (!closed_.is_known() || closed_.median() <= 0) return kUnknownSlowdown;
   if (!open_.is_known()) return kUnknownSlowdown;
@@ -60,7 +53,7 @@ double WindowPlan::slowdown() const noexcept {
 }
 
 double WindowPlan::typical_slowdown() const noexcept {
-  const Middle typical = middle_of(typical_ns_, typical_steps_);
+  const Middle typical = middle_of(typical_steps_);
   if (typical.count == 0 || closed_.median() <= 0) return kUnknownSlowdown;
   return typical.median / static_cast<double>(closed_.median()) - 1;
 }
@@ -86,9 +79,9 @@ double WindowPlan::step_ns() const noexcept {
   constexpr double kLeast = 30;
   constexpr size_t kFewest = 4;
   const double events = events_a_step();
-  Middle open = middle_of(typical_ns_, typical_steps_);
+  Middle open = middle_of(typical_steps_);
   if (open.count < kFewest && open_.is_known())
-    open = {static_cast<double>(open_.median()), static_cast<double>(open_.deviation()), 0, kTypicalSteps};
+    open = {static_cast<double>(open_.median()), static_cast<double>(open_.deviation()), Latest::kMost};
   if (open.count < kFewest || !closed_.is_known()) return events * kUsualEventNs;
   const double more = open.median - static_cast<double>(closed_.median());
   // Two standard errors of a median, by the median deviation of a normal distribution.
@@ -102,10 +95,10 @@ double WindowPlan::event_ns() const noexcept {
   return events > 0 ? step_ns() / events : kUsualEventNs;
 }
 
-double WindowPlan::switch_ns() const noexcept { return middle_of(switches_ns_, switches_).median; }
+double WindowPlan::switch_ns() const noexcept { return middle_of(switches_).median; }
 
 double WindowPlan::opening_ns() const noexcept {
-  const Middle first = middle_of(first_ns_, first_steps_), later = middle_of(typical_ns_, typical_steps_);
+  const Middle first = middle_of(first_steps_), later = middle_of(typical_steps_);
   constexpr size_t kFewest = 2;  // the first step of a window may be a long one: two are not so by chance
   return first.count >= kFewest && later.count != 0 ? std::max(0.0, first.low - later.median) : 0;
 }
@@ -160,9 +153,9 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   const double most = is_later ? std::max(least, took - usual * slowdown()) : least;
   if (was_open && !is_cut && latest_.reason == WindowReason::kTypical && !latest_.is_by_time) {
     if (is_later)
-      typical_ns_[typical_steps_++ % kTypicalSteps] = duration;
+      typical_steps_.add(duration);
     else
-      first_ns_[first_steps_++ % kTypicalSteps] = duration;
+      first_steps_.add(duration);
   }
   const bool is_slow = is_known && most > static_cast<double>(closed_.slow());
   if (!is_cut) (was_open ? open_ : closed_).add(duration);

@@ -118,7 +118,7 @@ class WindowPlan {
   void closed(uint64_t steps, int64_t now) noexcept;
   // To open a window, or to close one, has taken so long.
   void switched(int64_t took) noexcept {
-    switches_ns_[switches_++ % kTypicalSteps] = took;
+    switches_.add(took);
     switching_ += static_cast<double>(took);
   }
   // What windows take by now; after that some may be too much. `latest`: the number of the last one that was opened.
@@ -153,6 +153,18 @@ class WindowPlan {
     double windows = 0;
     double switching = 0;  // ns
   };
+  struct Latest {  // durations, in ns
+    static constexpr size_t kMost = 16;
+    int64_t ns[kMost] = {};
+    size_t added = 0;
+    void add(int64_t duration) noexcept { ns[added++ % kMost] = duration; }
+  };
+  struct Middle {  // of the latest durations
+    double median = 0, deviation = 0;
+    size_t count = 0;
+    double low = 0;  // the lower of two medians
+  };
+  static Middle middle_of(const Latest& latest) noexcept;
   struct Booked {  // a window whose events are still coming in
     uint32_t number = 0;
     uint32_t events = 0;     // that are in `spent` already
@@ -207,21 +219,17 @@ class WindowPlan {
   int64_t begun_ = 0;
   double start_events_a_step_ = 0;
   Spent spent_typical_, spent_unusual_, spent_due_, spent_last_;
-  double switching_ = 0;  // ns, not in any of them yet
-  Booked booked_[2];      // the window that was opened last, and the one before it
-  static constexpr size_t kTypicalSteps = 16;
-  int64_t typical_ns_[kTypicalSteps] = {};  // the latest steps of typical windows, but for the first of each window
-  size_t typical_steps_ = 0;
-  int64_t first_ns_[kTypicalSteps] = {};  // of these
-  size_t first_steps_ = 0;
+  double switching_ = 0;           // ns, not in any of them yet
+  Booked booked_[2];               // the window that was opened last, and the one before it
+  Latest typical_steps_;           // of typical windows, but for the first of each window
+  Latest first_steps_;             // of these
   int64_t closed_typical_at_ = 0;  // since measure() was called last; 0: none was
   bool is_open_ = false;           // a window is
   bool wants_more_ = false;
-  double cost_of_last_ = 0;                  // of the last steps, as a part of the time
-  uint64_t newest_last_ = 0;                 // where the newest window of them begins
-  int64_t switches_ns_[kTypicalSteps] = {};  // the latest: what they take on a busy machine differs by tens
-  size_t switches_ = 0;
-  SlowStep slow_steps_[64];  // the latest ones that followed one that was not slow
+  double cost_of_last_ = 0;   // of the last steps, as a part of the time
+  uint64_t newest_last_ = 0;  // where the newest window of them begins
+  Latest switches_;           // on a busy machine they differ by tens
+  SlowStep slow_steps_[64];   // the latest ones that followed one that was not slow
   size_t slow_count_ = 0;
   bool was_slow_ = false;
   double slow_times_ = 0;  // of the last slow step: times the median

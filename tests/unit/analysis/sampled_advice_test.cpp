@@ -19,6 +19,12 @@ namespace {
 constexpr uint64_t kMs = 1'000'000, kStep = 100 * kMs;
 constexpr uint32_t kTid = 100, kLines = 10;
 
+// Of 20 ms, which it ran but where it waits.
+Sample look_at(uint32_t node, SampledWait wait, StringId what) {
+  const uint32_t ran = wait != SampledWait::kUnknown ? 500 : 20'000;
+  return {{}, kTid, node, 20'000, ran, 0, 0, what, wait, 0, {}, 0, 0};
+}
+
 // 21 steps of 100 ms; in each prepare() runs for 70 ms without calling anything. `looks` says what is seen of it: it is
 // called with the number of the step and three times, one each 20 ms, and returns a line of prepare(), from 1 on; 0:
 // no look.
@@ -39,20 +45,7 @@ std::string advice(const std::function<uint32_t(uint64_t step, uint32_t look)>& 
       const uint32_t line = looks(step, look);
       if (line == 0) continue;
       const bool waits = wait != SampledWait::kUnknown && (only_look == UINT32_MAX || only_look == look);
-      b.at(begin + (22 + 20 * look) * kMs)
-          .seen(Sample{{},
-                       kTid,
-                       1 + line,
-                       20'000,
-                       waits ? 500u : 20'000u,
-                       0,
-                       0,
-                       what,
-                       waits ? wait : SampledWait::kUnknown,
-                       0,
-                       {},
-                       0,
-                       0});
+      b.at(begin + (22 + 20 * look) * kMs).seen(look_at(1 + line, waits ? wait : SampledWait::kUnknown, what));
     }
     b.at(begin + 71 * kMs).end(prepare);
     b.at(begin + 72 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
@@ -132,9 +125,7 @@ TEST_CASE("what waits for Python's lock is no cost of the operators after which 
       for (uint64_t at = 2; at < 82; at += 2) {
         b.at(begin + at * kMs).op(50, "aten::add_").at(begin + at * kMs + 50'000).op_end(50);
         if (at % 20 != 0) continue;
-        const bool waits = wait != SampledWait::kUnknown;
-        b.at(begin + (at + 1) * kMs)
-            .seen(Sample{{}, kTid, 1, 20'000, waits ? 500u : 20'000u, 0, 0, holder, wait, 0, {}, 0, 0});
+        b.at(begin + (at + 1) * kMs).seen(look_at(1, wait, holder));
       }
       b.at(begin + 82 * kMs).op_end(100);
       b.at(begin + 83 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
