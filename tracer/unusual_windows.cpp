@@ -155,7 +155,9 @@ bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const no
   const Share& share = *share_of(reason);
   uint64_t most = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
   for (size_t i = share.begin; i < share.end; ++i)
-    if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed); place != 0)
+    // A typical window may have a place here: the slow step that came in it tells nothing of the steps after one.
+    if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
+        place != 0 && reason_of(place) == reason)
       most = std::max(most, score_of(place));
   return score >= 2 * std::max(times_from(most), static_cast<double>(kLongStep));
 }

@@ -14,7 +14,7 @@ namespace torchprof::places {
 
 inline constexpr double kTypicalShare = 0.6;  // of the overhead's budget; the rest is for unusual windows
 inline constexpr uint64_t kMostLate = 16;     // steps
-inline constexpr uint64_t kMostOfPhase = 10;  // steps
+inline constexpr uint64_t kMostOfPhase = 16;  // steps: more than a few accidents in a row
 inline constexpr int64_t kLongStep = 2;       // times the median: from there on a window may open in its midst
 
 // The places of a reason in SharedPlan, and how many steps its windows have.

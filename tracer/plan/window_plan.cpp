@@ -178,7 +178,8 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     // One border later, so that the other ranks, which are at this one or just before it, can follow. Where a window is
     // open it goes on instead.
     const bool goes_on = is_open_ && (was_open || turn_last_slow(step, score));
-    if (!is_regular && !goes_on) wish(WindowReason::kSlow, step + 1, score, now);
+    // A step that had a window of its own needs none after it, also where that window was too big and is closed by now.
+    if (!is_regular && !goes_on && !was_overdue) wish(WindowReason::kSlow, step + 1, score, now);
     has_slow_ = true;
     slow_times_ = most / usual;
   }

@@ -44,7 +44,7 @@ struct Program {
         plan.closed(is_cut ? 0 : step - opened_step, now);
         open = 0;
       }
-      plan.measure(windows, [this](uint32_t) { return events; });
+      plan.measure(windows, [this](uint32_t number) { return too_big.contains(number) ? events_too_big : events; });
       while (const uint32_t number = plan.take_unwanted(open).number) given_up.insert(number);
       for (auto kept = plan.take_left_behind(); kept.number != 0; kept = plan.take_left_behind())
         left_behind.insert(kept.first);
@@ -80,8 +80,17 @@ struct Program {
         plan.opened({open, reason, step, false, 0});
       }
       close_at = step + 2;
-      return plan.lasts(step, took);
+      plan.lasts(step, took);
+      if (events_too_big != 0 && took >= is_too_big_from) cut();
+      return;
     }
+  }
+  // The window that is open is too big, and closes in the midst of its step.
+  void cut() {
+    too_big.insert(open);
+    captured.insert(step);
+    plan.closed(0, now);
+    open = 0;
   }
   // As tracer/auto_window.cpp has it.
   bool makes_way() const { return reason == WindowReason::kLast && plan.due(step).reason != WindowReason::kLast; }
@@ -101,10 +110,13 @@ struct Program {
   int64_t added = kStep / 2, switching = 1'000;
   bool can_open = true;
   bool looks_at_long_steps = false;
+  // What windows in the midst of steps of at least so many ns hold, if not 0: too much to be open until these have ended.
+  uint32_t events_too_big = 0;
+  int64_t is_too_big_from = 0;
   int64_t now = 0, opened_at = 0;
   WindowReason reason = WindowReason::kStart;
   std::set<uint64_t> captured;
-  std::set<uint32_t> given_up;
+  std::set<uint32_t> given_up, too_big;
   std::set<uint64_t> left_behind;  // first steps
 };
 

@@ -233,6 +233,35 @@ TEST_CASE("a phase that is far slower than all before it gets a window, though t
   CHECK(slow.size() <= 3);
 }
 
+TEST_CASE(
+    "a phase of slow steps gets a window in a short run, though long steps and accidents have used the budget up") {
+  size_t lacks = 0;
+  for (uint64_t seed = 1; seed <= 500; ++seed) {
+    uint64_t random = seed;
+    const auto below = [&random](uint64_t n) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      return (random >> 33) % n;
+    };
+    Program program;
+    program.looks_at_long_steps = true;
+    program.added = kStep / 4 + static_cast<int64_t>(below(kStep / 2));
+    program.switching = static_cast<int64_t>(below(kStep / 4));
+    program.events_too_big = 125'000;
+    program.is_too_big_from = 40 * kStep;
+    const uint64_t phase = 1'200 + below(1'000), evaluation = 500 + below(600), often = 100 + below(400);
+    bool is_captured = false;
+    program.run(3'000, [&](uint64_t step) {
+      if (step >= phase && step < phase + 20) return 4 * kStep;
+      if (step == evaluation) return static_cast<int64_t>(50 + below(50)) * kStep;
+      if (step % 1'000 == 999) return 2 * kStep;
+      return below(often) == 0 ? kStep * static_cast<int64_t>(2 + below(10)) : kStep;
+    });
+    for (uint64_t step = phase; step < phase + 20; ++step) is_captured = is_captured || program.captured.contains(step);
+    lacks += !is_captured;
+  }
+  CHECK(lacks == 0);
+}
+
 TEST_CASE("a typical window in which a step was slow stays when the distance leaves it behind") {
   Program program;
   const auto ns = [](uint64_t step) { return step == 481 ? 8 * kStep : kStep; };
