@@ -141,6 +141,10 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
       reason == WindowReason::kSlow && static_cast<double>(slow_ns_) * overhead_of_windows() >= one;
   if (room_for_unusual(now, is_due) < one && !pays_for_itself && !is_by_far_the_first(reason, score)) return false;
   if (!claim(reason, reason, first, score_from(score))) return false;
+  if (reason == WindowReason::kSlow) {
+    raise(shared_->slowest_row, score_from(score));
+    slow_ns_ = 0;  // that has paid for this window, and pays for no other one
+  }
   if (reason != WindowReason::kOverdue)  // that one opens at once
     *std::ranges::min_element(
         asked_, {}, [](const Asked& a) { return a.reason == WindowReason::kNone ? 0 : a.first; }) = {reason, first};
@@ -149,16 +153,17 @@ bool WindowPlan::wish(WindowReason reason, uint64_t first, double score, int64_t
 
 // A slow step, or a row of them, that is at least twice as unusual as all that have a window for the same reason. It
 // may have one before there is room for it: this happens a few times only, since each has to be twice as unusual as the
-// one before.
+// one before. What came later in the window of a row, as a long step that was none of it, makes no other row usual.
 bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const noexcept {
   if (reason != WindowReason::kOverdue && reason != WindowReason::kSlow) return false;
   const Share& share = *share_of(reason);
   uint64_t most = shared_->floors[&share - kShares].load(std::memory_order_relaxed);
-  for (size_t i = share.begin; i < share.end; ++i)
-    // A typical window may have a place here: the slow step that came in it tells nothing of the steps after one.
-    if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed);
-        place != 0 && reason_of(place) == reason)
-      most = std::max(most, score_of(place));
+  if (reason == WindowReason::kSlow)
+    most = std::max(most, shared_->slowest_row.load(std::memory_order_relaxed));
+  else
+    for (size_t i = share.begin; i < share.end; ++i)
+      if (const uint64_t place = shared_->places[i].load(std::memory_order_relaxed); place != 0)
+        most = std::max(most, score_of(place));
   return score >= 2 * std::max(times_from(most), static_cast<double>(kLongStep));
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -14,7 +15,7 @@ namespace torchprof::places {
 
 inline constexpr double kTypicalShare = 0.6;  // of the overhead's budget; the rest is for unusual windows
 inline constexpr uint64_t kMostLate = 16;     // steps
-inline constexpr uint64_t kMostOfPhase = 16;  // steps: more than a few accidents in a row
+inline constexpr double kMostOfPhase = 16;    // times its latest step, however long it is
 inline constexpr int64_t kLongStep = 2;       // times the median: from there on a window may open in its midst
 
 // The places of a reason in SharedPlan, and how many steps its windows have.
@@ -56,6 +57,12 @@ constexpr uint64_t score_from(double times) noexcept {
 }
 constexpr double times_from(uint64_t score) noexcept {
   return score != 0 ? std::bit_cast<double>((score + kScoreBase) << kScoreShift) : 0;
+}
+
+inline void raise(std::atomic<uint64_t>& value, uint64_t to) noexcept {
+  uint64_t now = value.load(std::memory_order_relaxed);
+  while (now < to && !value.compare_exchange_weak(now, to, std::memory_order_relaxed)) {
+  }
 }
 
 inline bool is_unusual(WindowReason reason) noexcept { return share_of(reason) != nullptr; }

@@ -166,11 +166,13 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     keep_open(took / usual);
   else
     raise_score(WindowReason::kOverdue, step - 1, took / usual);
-  slow_in_a_row_ = is_slow ? slow_in_a_row_ + 1 : 0;
-  slow_ns_ = is_slow ? slow_ns_ + duration : 0;
+  // A step that had a window of its own needs none after it, also where that window was too big and is closed by now.
+  const bool is_in_row = is_slow && !was_overdue;
+  slow_ns_ = is_in_row ? slow_ns_ + duration : 0;
+  row_more_ = is_in_row ? row_more_ + most / usual - 1 : 0;
   if (is_slow) {
     // A phase of slow steps is more than a single one that took longer.
-    const double score = most / usual * static_cast<double>(std::min(slow_in_a_row_, kMostOfPhase));
+    const double score = is_in_row ? std::min(1 + row_more_, kMostOfPhase * most / usual) : most / usual;
     const bool is_regular = !was_slow_ && expect({step - 1, least / usual, most / usual}, now);
     // After one of many that come at a regular distance nothing is unusual: what that would cost is left to the next of
     // them.
@@ -178,8 +180,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     // One border later, so that the other ranks, which are at this one or just before it, can follow. Where a window is
     // open it goes on instead.
     const bool goes_on = is_open_ && (was_open || turn_last_slow(step, score));
-    // A step that had a window of its own needs none after it, also where that window was too big and is closed by now.
-    if (!is_regular && !goes_on && !was_overdue) wish(WindowReason::kSlow, step + 1, score, now);
+    if (!is_regular && !goes_on && is_in_row) wish(WindowReason::kSlow, step + 1, score, now);
     has_slow_ = true;
     slow_times_ = most / usual;
   }
@@ -201,9 +202,7 @@ void WindowPlan::choose_distance() noexcept {
 }
 
 void WindowPlan::raise_distance(uint64_t to) noexcept {
-  uint64_t now = shared_->distance.load(std::memory_order_relaxed);
-  while (now < to && !shared_->distance.compare_exchange_weak(now, to, std::memory_order_relaxed)) {
-  }
+  raise(shared_->distance, to);
   shared_->changes.fetch_add(1, std::memory_order_release);  // pairs with has_news()
 }
 

@@ -47,6 +47,7 @@ struct SharedPlan {
   std::atomic<uint64_t> places[kPlaces];  // of unusual windows: 40 bits first step | 8 bits reason | 16 bits score
   // The score that was too little for a place when there were too many events, for each share of the places.
   std::atomic<uint64_t> floors[kShares];
+  std::atomic<uint64_t> slowest_row;  // the highest score with which a window after a slow step was asked for
 };
 
 class WindowPlan {
@@ -233,8 +234,8 @@ class WindowPlan {
   size_t slow_count_ = 0;
   bool was_slow_ = false;
   double slow_times_ = 0;  // of the last slow step: times the median
-  uint64_t slow_in_a_row_ = 0;
-  int64_t slow_ns_ = 0;  // of these
+  int64_t slow_ns_ = 0;    // of all slow ones in a row, since they had a window
+  double row_more_ = 0;    // what all of them took more than usual, in usual steps
   static constexpr size_t kExpected = 8;
   uint64_t expected_[kExpected] = {};  // where this process asked for a window because a slow step was due
   size_t expected_count_ = 0;
