@@ -110,9 +110,9 @@ struct Program {
   int64_t added = kStep / 2, switching = 1'000;
   bool can_open = true;
   bool looks_at_long_steps = false;
-  // What windows in the midst of steps of at least so many ns hold, if not 0: too much to be open until these have ended.
+  // What the windows in the midst of long steps hold, if not 0: too much, they close before these steps end.
   uint32_t events_too_big = 0;
-  int64_t is_too_big_from = 0;
+  int64_t is_too_big_from = 0;  // ns that such a step lasts
   int64_t now = 0, opened_at = 0;
   WindowReason reason = WindowReason::kStart;
   std::set<uint64_t> captured;
