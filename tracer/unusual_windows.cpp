@@ -167,19 +167,22 @@ bool WindowPlan::is_by_far_the_first(WindowReason reason, double score) const no
   return score >= 2 * std::max(times_from(most), static_cast<double>(kLongStep));
 }
 
-// A step of the window that is open was slow: the window is as unusual as that, if it was not before. A typical one
-// takes a place of those for slow steps, and stays where the distance has left it behind. What it costs has been spent.
-void WindowPlan::keep_open(double times) noexcept {
-  if (std::ranges::none_of(kept(), [this](const Kept& kept) { return kept.number == latest_.number; })) return;
-  if (latest_.is_by_time || (!is_unusual(latest_.reason) && latest_.reason != WindowReason::kTypical)) return;
-  if (!has(latest_.reason, latest_.first)) {
-    if (latest_.reason != WindowReason::kTypical && latest_.reason != WindowReason::kOverdue) return;
-    const auto share = latest_.reason == WindowReason::kTypical ? WindowReason::kSlow : latest_.reason;
-    if (!claim(share, latest_.reason, latest_.first, score_from(times), true)) return;
+// A step of the window that is open was slow: the window is as unusual as that, if it was not before. One that is
+// typical, or for a slow step that was due, takes a place of those for slow steps: it stays where the distance has left
+// it behind, and where longer rows want the places for what is due. What it costs has been spent. False: it has none.
+bool WindowPlan::keep_place(double times) noexcept {
+  if (std::ranges::none_of(kept(), [this](const Kept& kept) { return kept.number == latest_.number; })) return false;
+  if (latest_.is_by_time || (!is_unusual(latest_.reason) && latest_.reason != WindowReason::kTypical)) return false;
+  const bool is_due = latest_.reason == WindowReason::kExpected;
+  const auto in = is_due || latest_.reason == WindowReason::kTypical ? WindowReason::kSlow : latest_.reason;
+  const bool had_place = has(latest_.reason, latest_.first);
+  if (!has(latest_.reason, latest_.first, in)) {
+    const bool may_claim = in == WindowReason::kOverdue || in != latest_.reason;
+    if (!may_claim || !claim(in, latest_.reason, latest_.first, score_from(times), true)) return had_place;
+    if (is_due) clear_place(latest_.reason, latest_.first);
   }
-  // How long the row of slow steps is, which counts for those that are due, is no matter of how slow this one was.
-  if (latest_.reason != WindowReason::kExpected) raise_score(latest_.reason, latest_.first, times);
-  wants_more_ = true;
+  raise_score(latest_.reason, latest_.first, times);
+  return true;
 }
 
 // The window of the last steps that is open stands for this from now on, and is kept as long as it has the place.
@@ -255,9 +258,11 @@ void WindowPlan::raise_score(WindowReason reason, uint64_t first, double times) 
   }
 }
 
-// False: it has none.
+// The one of the share for this reason. False: it has none.
 bool WindowPlan::clear_place(WindowReason reason, uint64_t first) noexcept {
-  for (std::atomic<uint64_t>& slot : shared_->places) {
+  const Share& share = *share_of(reason);
+  for (size_t i = share.begin; i < share.end; ++i) {
+    std::atomic<uint64_t>& slot = shared_->places[i];
     uint64_t place = slot.load(std::memory_order_relaxed);
     if (place == 0 || reason_of(place) != reason || first_of(place) != first) continue;
     if (!slot.compare_exchange_strong(place, 0, std::memory_order_relaxed)) continue;
@@ -267,11 +272,14 @@ bool WindowPlan::clear_place(WindowReason reason, uint64_t first) noexcept {
   return false;
 }
 
-bool WindowPlan::has(WindowReason reason, uint64_t first) const noexcept {
-  return std::ranges::any_of(shared_->places, [&](const std::atomic<uint64_t>& slot) {
-    const uint64_t place = slot.load(std::memory_order_relaxed);
-    return place != 0 && reason_of(place) == reason && first_of(place) == first;
-  });
+bool WindowPlan::has(WindowReason reason, uint64_t first, WindowReason share_with) const noexcept {
+  const Share* const share = share_of(share_with);
+  const std::span<const std::atomic<uint64_t>> all(shared_->places);
+  return std::ranges::any_of(share ? all.subspan(share->begin, share->end - share->begin) : all,
+                             [&](const std::atomic<uint64_t>& slot) {
+                               const uint64_t place = slot.load(std::memory_order_relaxed);
+                               return place != 0 && reason_of(place) == reason && first_of(place) == first;
+                             });
 }
 
 // Of the reasons whose windows have the most events, the least unusual window loses its place. What is as unusual gets

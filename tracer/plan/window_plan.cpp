@@ -163,7 +163,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   // When its window opened, the step had lasted as long as any that gets one. Only now is it known how unusual it was.
   const bool was_overdue = latest_.reason == WindowReason::kOverdue && latest_.first + 1 == step;
   if (was_overdue)
-    keep_open(took / usual);
+    wants_more_ = keep_place(took / usual) || wants_more_;
   else
     raise_score(WindowReason::kOverdue, step - 1, took / usual);
   // A step that had a window of its own needs none after it, also where that window was too big and is closed by now.
@@ -176,7 +176,9 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     const bool is_regular = !was_slow_ && expect({step - 1, least / usual, most / usual}, now);
     // After one of many that come at a regular distance nothing is unusual: what that would cost is left to the next of
     // them.
-    if (!is_regular && was_open && !was_overdue) keep_open(score);
+    const bool was_due = latest_.reason == WindowReason::kExpected;
+    const bool has_place = was_open && !was_overdue && (!is_regular || was_due) && keep_place(score);
+    wants_more_ = wants_more_ || (has_place && !is_regular);
     // One border later, so that the other ranks, which are at this one or just before it, can follow. Where a window is
     // open it goes on instead.
     const bool goes_on = is_open_ && (was_open || turn_last_slow(step, score));

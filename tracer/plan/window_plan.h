@@ -187,7 +187,7 @@ class WindowPlan {
   void make_room() noexcept;
   bool claim(WindowReason share_with, WindowReason reason, uint64_t first, uint64_t points,
              bool is_open = false) noexcept;
-  void keep_open(double times) noexcept;
+  bool keep_place(double times) noexcept;
   bool turn_last(WindowReason reason, uint64_t first, double times) noexcept;
   bool turn_last_slow(uint64_t step, double times) noexcept;
   void book(Booked& window, uint32_t events) noexcept;
@@ -202,7 +202,8 @@ class WindowPlan {
   void raise_score(WindowReason reason, uint64_t first, double times) noexcept;
   bool is_in_grid(uint64_t step) const noexcept;
   bool is_wanted(const Kept& kept) const noexcept;
-  bool has(WindowReason reason, uint64_t first) const noexcept;
+  // Of any share, or of that of `share_with` alone.
+  bool has(WindowReason reason, uint64_t first, WindowReason share_with = WindowReason::kNone) const noexcept;
   Opening due_but_last(uint64_t step) const noexcept;
   uint64_t last_steps() const noexcept;  // steps of a window; 0: there are none
   void choose_last_steps(int64_t now) noexcept;

@@ -139,6 +139,33 @@ TEST_CASE("the slowest step of a run keeps its window, whatever else is slow and
   }
 }
 
+TEST_CASE("far longer steps keep their windows where lesser ones seem to come at regular distances") {
+  size_t lost = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    uint64_t random = seed;
+    const auto below = [&random](uint64_t n) {
+      random = random * 6364136223846793005u + 1442695040888963407u;
+      return (random >> 33) % n;
+    };
+    Program program;
+    program.looks_at_long_steps = true;
+    program.events = 200;
+    std::set<uint64_t> longest;
+    while (longest.size() < 7) longest.insert(200 + 100 * below(17));
+    const uint64_t often = 3 + below(30), apart = 50 + below(100);
+    program.run(2'000, [&](uint64_t step) {
+      if (longest.contains(step)) return 400 * kStep;
+      if (step % apart == 7) return 2 * kStep;
+      return below(often) == 0 ? kStep / 10 * static_cast<int64_t>(14 + below(8)) : kStep;
+    });
+    for (const uint64_t step : longest)
+      lost += std::ranges::none_of(program.plan.kept(), [step](const WindowPlan::Kept& kept) {
+        return kept.first <= step && step < kept.first + std::max<uint64_t>(1, kept.steps);
+      });
+  }
+  CHECK(lost == 0);
+}
+
 TEST_CASE("a step that sleeps costs nothing") {
   Program program;
   program.looks_at_long_steps = true;
