@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -340,8 +341,86 @@ class CellByCell {
   OperatorSubject& o_;
 };
 
+// Parts of a tensor that are taken one by one: the backward of each makes a tensor of zeros, as large as the whole,
+// around its part, and adds that to those of the others.
+class PartByPart {
+ public:
+  explicit PartByPart(OperatorSubject& o) : o_(o) {}
+
+  // Without: what one backward for all of them takes, which writes the tensor once.
+  void run() {
+    for (const uint32_t node : o_.nodes) add(node);
+    for (auto& [key, parts] : by_function_) {
+      uint64_t tensors = 0;
+      for (const auto& [step, times] : parts.times) {
+        uint32_t most = 0;
+        for (const auto& [at, count] : times) most = std::max(most, count);
+        tensors += most;
+      }
+      const auto all = static_cast<uint64_t>(parts.group.stretches.size());
+      if (tensors * 2 > all) continue;
+      const double without =
+          static_cast<double>(tensors) * 2 * parts.bytes / o_.bytes_per_ns + static_cast<double>(all) * kTensorAtOnceNs;
+      const bool is_select = parts.name == "aten::select";
+      const std::string dimension = std::to_string(parts.dimension);
+      o_.tell(
+          {.rule = "part by part",
+           .what = "Parts of a tensor are taken one by one, and the backward of each makes a tensor as large as the "
+                   "whole: {}.",
+           .evidence = number_text(o_.view.per_step(all), "part") + " of " +
+                       (tensors > parts.times.size() ? "tensors " : "a tensor ") + shape_text(parts.sizes) + ".",
+           .where = o_.view.where(most_of(parts.places)),
+           .todo = is_select ? "Take all parts at once: x.unbind(" + dimension + ") instead of x[i]."
+                             : "Take all parts at once: x.split(size, " + dimension + ") instead of x[i:j]."},
+          parts.group, 1, o_.per_step(without));
+    }
+  }
+
+ private:
+  struct Parts {
+    Group group{};  // nodes
+    PlaceSums places{};
+    std::map<uint32_t, std::map<int64_t, uint32_t>> times{};  // by step, and by where a part begins
+    std::string_view name{};
+    Shape sizes{};
+    int64_t dimension = 0;
+    double bytes = 0;  // of a tensor
+  };
+
+  void add(uint32_t node) {
+    const uint32_t taken = o_.forward[node];
+    if (taken == kNoSpan || !o_.is_outermost(taken) || !o_.is_in_step(node) || o_.claims.is_claimed(node)) return;
+    const std::string_view name = o_.text(taken);
+    if (name != "aten::select" && name != "aten::slice") return;
+    const Tensor* whole = o_.tensor(taken, 0);
+    if (whole == nullptr || o_.inputs(taken).size() < 3) return;
+    const uint32_t function = function_around(taken);
+    if (function == kNoSpan || !o_.is_program(function)) return;  // what torch's own modules do nobody changes
+    const int64_t dimension = o_.integer(taken, 1, -1), at = o_.integer(taken, 2, 0);
+    if (dimension < 0 || dimension >= static_cast<int64_t>(whole->sizes.size())) return;
+    const int64_t length = whole->sizes[static_cast<size_t>(dimension)];
+    Parts& parts = by_function_[{o_.spans[function].name, o_.spans[taken].name, dimension, whole->sizes}];
+    parts.name = name;
+    parts.sizes = whole->sizes;
+    parts.dimension = dimension;
+    parts.bytes = bytes_of(*whole);
+    parts.group.add(node);
+    ++parts.times[o_.claims.step_of(node)][at < 0 ? at + length : at];
+    add_to(parts.places[o_.row.place[taken]].ns, o_.spans[node].ns());
+  }
+
+  uint32_t function_around(uint32_t i) const {
+    for (i = o_.spans[i].parent; i != kNoSpan && !o_.is_function(i);) i = o_.spans[i].parent;
+    return i;
+  }
+
+  OperatorSubject& o_;
+  std::map<std::tuple<uint32_t, uint32_t, int64_t, Shape>, Parts> by_function_;
+};
+
 }  // namespace
 
+void find_part_by_part(OperatorSubject& subject) { PartByPart(subject).run(); }
 void find_cells(OperatorSubject& subject) { CellByCell(subject).run(); }
 void find_optimizers(OperatorSubject& subject) { ParameterLoops(subject).optimizers(); }
 void find_parameter_loops(OperatorSubject& subject) { ParameterLoops(subject).others(); }

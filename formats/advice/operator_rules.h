@@ -19,8 +19,9 @@ void find_values_read(OperatorSubject& subject);
 // of them; the other loops come after what looks for errors.
 void find_optimizers(OperatorSubject& subject);
 void find_parameter_loops(OperatorSubject& subject);
-// Loops over the positions of a sequence (operator_loops.cpp).
+// Loops over the positions of a sequence, or other parts of a tensor (operator_loops.cpp).
 void find_cells(OperatorSubject& subject);
+void find_part_by_part(OperatorSubject& subject);
 
 // A model that runs once more than it has to, or on more than it has to (operator_passes.cpp).
 void find_whole_sequences(OperatorSubject& subject);
@@ -32,6 +33,7 @@ void find_attention(OperatorSubject& subject);
 void find_dense_gradients(OperatorSubject& subject);
 void find_unused_positions(OperatorSubject& subject);
 void find_sparse_as_dense(OperatorSubject& subject);
+void find_one_hot_products(OperatorSubject& subject);
 void find_float64(OperatorSubject& subject);
 
 // All that is left (operator_others.cpp). find_rows_one_by_one() comes even after it: it claims nothing, and tells of

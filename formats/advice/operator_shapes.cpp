@@ -202,6 +202,55 @@ class Shapes {
             group, 0.9);
   }
 
+  // Rows that are looked up by a product with a matrix of zeros and ones.
+  //
+  // Without: what an embedding reads and writes, its dense gradient included.
+  void one_hot_products() {
+    Group group;
+    Shape sizes;
+    double kept = 0;
+    std::map<Shape, std::vector<uint32_t>> made;  // by sizes, in this step: one_hot() and what converts what it made
+    PlaceSums places;
+    uint32_t step = Claims::kNoStep;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_outermost(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
+      if (o_.claims.step_of(i) != step) made.clear();
+      step = o_.claims.step_of(i);
+      const Tensor *first = o_.tensor(i, 0), *second = o_.tensor(i, 1);
+      if (first == nullptr) continue;
+      const std::string_view name = o_.text(i);
+      if (const int64_t classes = o_.integer(i, 1, -1); name == "aten::one_hot" && classes > 0) {
+        Shape of = first->sizes;
+        of.push_back(classes);
+        made[of] = {i};
+        continue;
+      }
+      const auto found = made.find(first->sizes);
+      if (found == made.end()) continue;
+      if (name == "aten::to") {
+        found->second.push_back(i);
+      } else if ((name == "aten::matmul" || name == "aten::mm" || name == "aten::linear") && second != nullptr) {
+        sizes = first->sizes;
+        for (const uint32_t each : found->second) group.add(each);
+        found->second.clear();
+        group.add(i);
+        add_to(places[o_.row.place[i]].ns, o_.spans[i].ns());
+        constexpr double kPasses = 3;  // forward, and a backward that reads and writes
+        const auto classes = static_cast<double>(sizes.back());
+        const double rows = static_cast<double>(elements_of(sizes)) / classes;
+        kept += bytes_of(*second) * (1 + rows / classes) * kPasses / o_.bytes_per_ns;
+      }
+    }
+    o_.add_backward(group);
+    o_.tell({.rule = "one-hot product",
+             .what = "A product with the result of one_hot() looks up rows of a table: {}.",
+             .evidence = "In " + shape_text(sizes) + " one element of " +
+                         std::to_string(sizes.empty() ? 0 : sizes.back()) + " is not zero.",
+             .where = o_.view.where(most_of(places)),
+             .todo = "Take the rows by their numbers: F.embedding(numbers, table), or nn.Embedding."},
+            group, 1, o_.per_step(kept));
+  }
+
   // float64 where the rest is float32.
   //
   // Without: half of the time.
@@ -315,6 +364,7 @@ class Shapes {
 void find_dense_gradients(OperatorSubject& subject) { Shapes(subject).embeddings(); }
 void find_unused_positions(OperatorSubject& subject) { Shapes(subject).unused_positions(); }
 void find_sparse_as_dense(OperatorSubject& subject) { Shapes(subject).sparse_products(); }
+void find_one_hot_products(OperatorSubject& subject) { Shapes(subject).one_hot_products(); }
 void find_float64(OperatorSubject& subject) { Shapes(subject).doubles(); }
 
 }  // namespace torchprof::formats

@@ -36,10 +36,14 @@
 //   evaluation     a model runs in each step after its eval(), and no backward goes through it. Without: less that;
 //                  from 1/8 of a step
 //   cell by cell   an LSTMCell is called for one position after the other. Without: what nn.LSTM takes, as measured
+//   part by part   parts of a tensor are taken in a loop, and the backward of each makes a whole one. Without: what
+//                  one backward for all of them writes
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
 //   unused positions a linear layer over all positions of which one is used. Without: as much less
 //   sparse as dense products with a matrix that was made dense for them. Without: a tenth of it
+//   one-hot product rows of a table are looked up by a product with one_hot(). Without: what an embedding reads and
+//                  writes
 //   float64        operators work in float64. Without: half their time
 //   operator       what is no part of a network's arithmetic: copies, decompositions, sorts. Without: less their time
 //

@@ -121,6 +121,30 @@ class Reader(nn.Module):
 m = Reader()
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(8, 60, 16)).square().mean())
 """
+PARTS = HEAD + """
+class Reader(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words, self.state = nn.Linear(32, 32), nn.Linear(32, 32)
+    def forward(self, x):
+        x, s = self.words(x), torch.zeros(16, 32)
+        for i in range(100):
+            s = torch.tanh(x[:, i] + self.state(s))
+        return s
+m = Reader()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(16, 100, 32)).square().mean())
+"""
+ONE_HOT = HEAD + """
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(2000, 32))
+    def forward(self, i):
+        rows = F.one_hot(i, 2000).float() @ self.table
+        return rows.mean(1)
+m = Words()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randint(0, 2000, (32, 10))).square().mean())
+"""
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
     "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
@@ -131,6 +155,8 @@ LOST = {
     "unused positions": (POSITIONS, ("def forward", "return self.head")),
     "second backward": (GRADIENTS, ("def norms", "return [g.norm")),
     "evaluation": (EVALUATION, ("def validate", "@torch.no_grad", "found = [m(part)")),
+    "part by part": (PARTS, ("def forward", "s = torch.tanh")),
+    "one-hot product": (ONE_HOT, ("def forward", "rows = F.one_hot")),
     "printing": (PRINTING, ("def show", "for p in m.parameters(): print")),
 }
 
@@ -171,9 +197,28 @@ def play(m):
         return [m(torch.randn(64, 32)).argmax(1) for _ in range(30)]
 train(policy, torch.optim.SGD(policy.parameters(), lr=1e-3), lambda m: m(torch.randn(512, 32)).square().mean(), after=play)
 """
+# The same part of many tensors, and parts of what needs no gradient.
+LAST = HEAD + """
+class Deep(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(32, 32) for _ in range(40))
+    def forward(self, x):
+        given = torch.randn(40, 64, 32)
+        return sum(layer(x + given[i])[:, -1] for i, layer in enumerate(self.layers))
+m = Deep()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randn(64, 32)).square().mean())
+"""
+SMOOTHED = HEAD + """
+m = nn.Sequential(nn.Linear(64, 2000))
+def loss_of(m):
+    wanted = F.one_hot(torch.randint(0, 2000, (64,)), 2000).float() * 0.9 + 0.1 / 2000
+    return -(wanted * m(torch.randn(64, 64)).log_softmax(1)).sum()
+train(m, torch.optim.SGD(m.parameters(), lr=1e-3), loss_of)
+"""
 # Each input of the cell is made from what it gave before.
 WRITER = CELLS.replace("self.cell(x[:, i], state)", "self.cell(torch.tanh(state[0] * 2) + x[:, 0], state)")
-FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED, "rollout": ROLLOUT, "writer": WRITER}
+FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED, "rollout": ROLLOUT, "writer": WRITER, "last": LAST, "smoothed": SMOOTHED}
 
 
 @pytest.fixture(scope="module")

@@ -460,6 +460,60 @@ TEST_CASE("a model that is called for one row after the other is told without a 
   CHECK(with(40, 200, {t({1, 3, 64, 64}), t({8, 3, 3, 3})}, "aten::conv2d").of("batch of one") == nullptr);
 }
 
+TEST_CASE("parts of a tensor that are taken one by one, each with a backward of the whole") {
+  const auto with = [](const char* function, const std::function<int64_t(int)>& at, bool has_backward = true) {
+    return advice([&](Program& p, uint32_t s) {
+      p.in(SpanKind::kPython, function, [&] {
+        for (int i = 0; i < 50; ++i)
+          p.op("aten::select", 1, {t({16, 50, 64}), n(1), n(at(i))}, s + static_cast<uint32_t>(i));
+      });
+      if (has_backward)
+        p.pass("backward", [&] {
+          for (int i = 49; i >= 0; --i)
+            p.node("SelectBackward0", "aten::select_backward", 60, s + static_cast<uint32_t>(i));
+        });
+    });
+  };
+  const char *const own = "train.py(9): forward", *const of_torch = "torch/nn/functional.py(5000): attend";
+  const Said said = with(own, [](int i) { return i; });
+  const Finding* f = said.of("part by part");
+  REQUIRE(f != nullptr);
+  CHECK(f->cost_ns > 2'800 * kUs);
+  CHECK(f->cost_ns < 3'000 * kUs);  // a tensor is still written, once
+  CHECK(f->where == own);
+  CHECK(f->todo.find("x.unbind(1)") != f->todo.npos);
+  CHECK(with(own, [](int i) { return i - 50; }).of("part by part") != nullptr);
+  // Three parts of each of many tensors; the same part of 50 tensors; what torch does itself; no gradient.
+  CHECK(with(own, [](int i) { return i % 3; }).of("part by part") != nullptr);
+  CHECK(with(own, [](int) { return -1; }).of("part by part") == nullptr);
+  CHECK(with(of_torch, [](int i) { return i; }).of("part by part") == nullptr);
+  CHECK(with(
+            own, [](int i) { return i; }, false)
+            .of("part by part") == nullptr);
+}
+
+TEST_CASE("a product with one_hot() that looks rows up") {
+  const auto with = [](const char* name, std::vector<int64_t> factor) {
+    return advice([&](Program& p, uint32_t s) {
+      p.function("look", [&] {
+        p.op("aten::one_hot", 300, {t({32, 20}, 4), n(6000)});
+        p.op("aten::to", 500, {t({32, 20, 6000}, 4), n(6)});
+        p.op(name, 2000, {t(factor), t({6000, 16})}, s);
+      });
+      p.pass("backward", [&] { p.node("MmBackward0", "aten::mm", 2000, s); });
+    });
+  };
+  const Said said = with("aten::matmul", {32, 20, 6000});
+  const Finding* f = said.of("one-hot product");
+  REQUIRE(f != nullptr);
+  CHECK(f->cost_ns > 4'500 * kUs);
+  CHECK(f->cost_ns < 4'800 * kUs);  // an embedding takes some, too
+  CHECK(f->where == "train.py(14): look");
+  CHECK(said.of("operator") == nullptr);
+  CHECK(with("aten::mul", {32, 20, 6000}).of("one-hot product") == nullptr);     // as in a loss
+  CHECK(with("aten::matmul", {32, 6000, 20}).of("one-hot product") == nullptr);  // sums of rows
+}
+
 TEST_CASE("operators in float64 cost half of their time") {
   const auto with = [](uint8_t type) {
     return advice([&](Program& p, uint32_t) {
@@ -532,7 +586,7 @@ TEST_CASE("whatever ran, findings together cost no more than a step, and claim n
   const std::vector<std::string> names = {"aten::mm",         "aten::softmax", "aten::matmul",    "aten::copy_",
                                           "aten::isnan",      "aten::item",    "aten::select",    "aten::linear",
                                           "aten::linalg_svd", "aten::mul_",    "aten::embedding", "aten::norm",
-                                          "aten::slice",      "aten::any",     "aten::sort"};
+                                          "aten::slice",      "aten::any",     "aten::sort",      "aten::one_hot"};
   const std::vector<std::string> functions = {"train.py(3): a",
                                               "torch/optim/adam.py(1): step",
                                               "torch/_tensor_str.py(1): _str",
