@@ -29,7 +29,7 @@ def train(steps, one):
         update()
         times.append(time.perf_counter() - begin)
         begin = time.perf_counter()
-    # At once: print() writes its part by part where Python does not buffer, and ranks share a pipe.
+    # At once: print() writes its parts one by one where Python does not buffer, and ranks share a pipe.
     os.write(1, b"step %r\\n" % (sum(times[1:]) / len(times[1:])))
 """
 LOADING = HEAD + """
