@@ -175,10 +175,10 @@ bool WindowPlan::keep_place(double times) noexcept {
   if (latest_.is_by_time || (!is_unusual(latest_.reason) && latest_.reason != WindowReason::kTypical)) return false;
   const bool is_due = latest_.reason == WindowReason::kExpected;
   const auto in = is_due || latest_.reason == WindowReason::kTypical ? WindowReason::kSlow : latest_.reason;
-  const bool had_place = has(latest_.reason, latest_.first);
   if (!has(latest_.reason, latest_.first, in)) {
     const bool may_claim = in == WindowReason::kOverdue || in != latest_.reason;
-    if (!may_claim || !claim(in, latest_.reason, latest_.first, score_from(times), true)) return had_place;
+    if (!may_claim || !claim(in, latest_.reason, latest_.first, score_from(times), true))
+      return has(latest_.reason, latest_.first);
     if (is_due) clear_place(latest_.reason, latest_.first);
   }
   raise_score(latest_.reason, latest_.first, times);

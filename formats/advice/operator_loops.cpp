@@ -2,12 +2,12 @@
 #include <array>
 #include <cctype>
 #include <cmath>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -241,6 +241,8 @@ class ParameterLoops {
   std::unordered_map<uint32_t, bool> has_many_;
 };
 
+bool takes_a_part(std::string_view name) { return name == "aten::select" || name == "aten::slice"; }
+
 // An LSTMCell that is called for one position of a sequence after the other, though all positions are there.
 class CellByCell {
  public:
@@ -331,8 +333,7 @@ class CellByCell {
         continue;
       }
       if (!o_.is_outermost(i)) continue;
-      const std::string_view name = o_.text(i);
-      others += name != "aten::select" && name != "aten::slice";
+      others += !takes_a_part(o_.text(i));
       i = o_.claims.end_of(i) - 1;
     }
     return others * 2 >= calls.cells.size();
@@ -350,7 +351,7 @@ class PartByPart {
   // Without: what one backward for all of them takes, which writes the tensor once.
   void run() {
     for (const uint32_t node : o_.nodes) add(node);
-    for (auto& [key, parts] : by_function_) {
+    for (const auto& [key, parts] : by_function_) {
       uint64_t tensors = 0;
       for (const auto& [step, times] : parts.times) {
         uint32_t most = 0;
@@ -361,14 +362,14 @@ class PartByPart {
       if (tensors * 2 > all) continue;
       const double without =
           static_cast<double>(tensors) * 2 * parts.bytes / o_.bytes_per_ns + static_cast<double>(all) * kTensorAtOnceNs;
-      const bool is_select = parts.name == "aten::select";
-      const std::string dimension = std::to_string(parts.dimension);
+      const bool is_select = o_.view.text(key.name) == "aten::select";
+      const std::string dimension = std::to_string(key.dimension);
       o_.tell(
           {.rule = "part by part",
            .what = "Parts of a tensor are taken one by one, and the backward of each makes a tensor as large as the "
                    "whole: {}.",
            .evidence = number_text(o_.view.per_step(all), "part") + " of " +
-                       (tensors > parts.times.size() ? "tensors " : "a tensor ") + shape_text(parts.sizes) + ".",
+                       (tensors > parts.times.size() ? "tensors " : "a tensor ") + shape_text(key.sizes) + ".",
            .where = o_.view.where(most_of(parts.places)),
            .todo = is_select ? "Take all parts at once: x.unbind(" + dimension + ") instead of x[i]."
                              : "Take all parts at once: x.split(size, " + dimension + ") instead of x[i:j]."},
@@ -377,21 +378,23 @@ class PartByPart {
   }
 
  private:
+  struct Key {
+    uint32_t function, name;  // the program's, and that of the operator
+    int64_t dimension;
+    Shape sizes;
+    auto operator<=>(const Key&) const = default;
+  };
   struct Parts {
     Group group{};  // nodes
     PlaceSums places{};
     std::map<uint32_t, std::map<int64_t, uint32_t>> times{};  // by step, and by where a part begins
-    std::string_view name{};
-    Shape sizes{};
-    int64_t dimension = 0;
-    double bytes = 0;  // of a tensor
+    double bytes = 0;                                         // of a tensor
   };
 
   void add(uint32_t node) {
     const uint32_t taken = o_.forward[node];
     if (taken == kNoSpan || !o_.is_outermost(taken) || !o_.is_in_step(node) || o_.claims.is_claimed(node)) return;
-    const std::string_view name = o_.text(taken);
-    if (name != "aten::select" && name != "aten::slice") return;
+    if (!takes_a_part(o_.text(taken))) return;
     const Tensor* whole = o_.tensor(taken, 0);
     if (whole == nullptr || o_.inputs(taken).size() < 3) return;
     const uint32_t function = function_around(taken);
@@ -400,9 +403,6 @@ class PartByPart {
     if (dimension < 0 || dimension >= static_cast<int64_t>(whole->sizes.size())) return;
     const int64_t length = whole->sizes[static_cast<size_t>(dimension)];
     Parts& parts = by_function_[{o_.spans[function].name, o_.spans[taken].name, dimension, whole->sizes}];
-    parts.name = name;
-    parts.sizes = whole->sizes;
-    parts.dimension = dimension;
     parts.bytes = bytes_of(*whole);
     parts.group.add(node);
     ++parts.times[o_.claims.step_of(node)][at < 0 ? at + length : at];
@@ -415,7 +415,7 @@ class PartByPart {
   }
 
   OperatorSubject& o_;
-  std::map<std::tuple<uint32_t, uint32_t, int64_t, Shape>, Parts> by_function_;
+  std::map<Key, Parts> by_function_;
 };
 
 }  // namespace

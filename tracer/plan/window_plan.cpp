@@ -163,7 +163,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
   // When its window opened, the step had lasted as long as any that gets one. Only now is it known how unusual it was.
   const bool was_overdue = latest_.reason == WindowReason::kOverdue && latest_.first + 1 == step;
   if (was_overdue)
-    wants_more_ = keep_place(took / usual) || wants_more_;
+    wants_more_ |= keep_place(took / usual);
   else
     raise_score(WindowReason::kOverdue, step - 1, took / usual);
   // A step that had a window of its own needs none after it, also where that window was too big and is closed by now.
@@ -178,7 +178,7 @@ void WindowPlan::step_ended(uint64_t step, int64_t duration, bool was_open, bool
     // them.
     const bool was_due = latest_.reason == WindowReason::kExpected;
     const bool has_place = was_open && !was_overdue && (!is_regular || was_due) && keep_place(score);
-    wants_more_ = wants_more_ || (has_place && !is_regular);
+    wants_more_ |= has_place && !is_regular;
     // One border later, so that the other ranks, which are at this one or just before it, can follow. Where a window is
     // open it goes on instead.
     const bool goes_on = is_open_ && (was_open || turn_last_slow(step, score));

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from conftest import clean_environment, profile
+from conftest import clean_environment, profile, torch_here
 
 HEAD = """
 import copy, os, torch
@@ -243,13 +243,17 @@ def findings(launcher, torch_python, tmp_path_factory):
         return dict(zip(programs, pool.map(look, programs, programs.values())))
 
 
+def line_of(found, text):
+    """The line of the program that a finding names."""
+    return text.splitlines()[int(re.search(r"program\.py\((\d+)\)", found["where"])[1]) - 1]
+
+
 @pytest.mark.parametrize("rule", LOST)
 def test_what_operators_lose_is_told_with_its_place(rule, findings):
     text, words = LOST[rule]
     found, = [f for f in findings[rule] if f["rule"] == rule] or [None]
     assert found, findings[rule]
-    line = int(re.search(r"program\.py\((\d+)\)", found["where"])[1])
-    assert any(each in text.splitlines()[line - 1] for each in words), found
+    assert any(each in line_of(found, text) for each in words), found
     assert found["share_percent"] > 3
 
 
@@ -261,17 +265,15 @@ def test_what_only_looks_like_it_is_not_told(name, findings):
 
 def test_rows_that_go_through_a_model_one_by_one_are_told_without_a_cost(findings):
     found, = [f for f in findings["batch of one"] if f["rule"] == "batch of one"]
-    line = int(re.search(r"program\.py\((\d+)\)", found["where"])[1])
-    assert "for row in page" in ROWS.splitlines()[line - 1], found
+    assert "for row in page" in line_of(found, ROWS), found
     assert found["finding"] == "Sequential_0 is called 16 times in a step, each time for one row." and found["cost_ns"] is None
     assert not [f for f in findings["a batch"] if f["rule"] == "batch of one"]
 
 
-def test_cells_that_are_called_one_by_one_are_told_where_the_whole_layer_is_quicker(findings, torch_python):
+def test_cells_that_are_called_one_by_one_are_told_where_the_whole_layer_is_quicker(findings):
     """From torch 2.0 on: nn.LSTM of 1.13 takes as long."""
-    version = subprocess.run([torch_python, "-c", "import torch; print(torch.__version__)"], capture_output=True, text=True, check=True).stdout
+    version, _ = torch_here()
     found = [f for f in findings["cell by cell"] if f["rule"] == "cell by cell"]
-    assert bool(found) == (int(version.split(".")[0]) >= 2), (version, findings["cell by cell"])
+    assert bool(found) == (version >= (2, 0)), (version, findings["cell by cell"])
     for f in found:
-        line = int(re.search(r"program\.py\((\d+)\)", f["where"])[1])
-        assert "state = self.cell(" in CELLS.splitlines()[line - 1] and f["share_percent"] > 10, f
+        assert "state = self.cell(" in line_of(f, CELLS) and f["share_percent"] > 10, f

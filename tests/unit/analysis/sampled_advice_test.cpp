@@ -25,21 +25,33 @@ Sample look_at(uint32_t node, SampledWait wait, StringId what) {
   return {{}, kTid, node, 20'000, ran, 0, 0, what, wait, 0, {}, 0, 0};
 }
 
+// What is said of 21 steps of 100 ms in train(), whose line 15 is node 1; `body` adds what each of them does.
+std::string advice_of(SpoolBuilder& b, const std::function<void(uint64_t step, uint64_t begin)>& body) {
+  const FunctionId train = b.function("/home/u/train.py", 12, "train");
+  b.on(b.thread(kTid)).at(1000).begin(train);
+  b.seen(StackNode{{}, 1, 0, train, 15});
+  for (uint64_t step = 0; step < 21; ++step) {
+    const uint64_t begin = kMs + step * kStep;
+    b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+    body(step, begin);
+    b.at(begin + kStep).op_end(step + 1);
+  }
+  b.at(22 * kStep).end(train);
+  b.clean_exit(23 * kStep);
+  const LoadedTrace trace(b);
+  return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+}
+
 // 21 steps of 100 ms; in each prepare() runs for 70 ms without calling anything. `looks` says what is seen of it: it is
 // called with the number of the step and three times, one each 20 ms, and returns a line of prepare(), from 1 on; 0:
 // no look.
 std::string advice(const std::function<uint32_t(uint64_t step, uint32_t look)>& looks, SampledWait wait,
                    const char* name = nullptr, uint32_t only_look = UINT32_MAX) {
   SpoolBuilder b;
-  const FunctionId train = b.function("/home/u/train.py", 12, "train");
   const FunctionId prepare = b.function("/home/u/train.py", 30, "prepare");
-  b.on(b.thread(kTid)).at(1000).begin(train);
-  b.seen(StackNode{{}, 1, 0, train, 15});
-  for (uint32_t line = 1; line < kLines; ++line) b.seen(StackNode{{}, 1 + line, 1, prepare, 30 + line});
   const StringId what = name ? b.string(name) : StringId{};
-  for (uint64_t step = 0; step < 21; ++step) {
-    const uint64_t begin = kMs + step * kStep;
-    b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+  return advice_of(b, [&](uint64_t step, uint64_t begin) {
+    for (uint32_t line = 1; step == 0 && line < kLines; ++line) b.seen(StackNode{{}, 1 + line, 1, prepare, 30 + line});
     b.at(begin + kMs).begin(prepare);
     for (uint32_t look = 0; look < 3; ++look) {
       const uint32_t line = looks(step, look);
@@ -49,12 +61,7 @@ std::string advice(const std::function<uint32_t(uint64_t step, uint32_t look)>& 
     }
     b.at(begin + 71 * kMs).end(prepare);
     b.at(begin + 72 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
-    b.at(begin + kStep).op_end(step + 1);
-  }
-  b.at(22 * kStep).end(train);
-  b.clean_exit(23 * kStep);
-  const LoadedTrace trace(b);
-  return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+  });
 }
 
 bool says(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
@@ -114,13 +121,8 @@ TEST_CASE("what waits for Python's lock is no cost of the operators after which 
   // Steps of 100 ms, of which an optimizer has 80: 40 operators of 50 us each, and between them nothing.
   const auto with = [](SampledWait wait) {
     SpoolBuilder b;
-    const FunctionId train = b.function("/home/u/train.py", 12, "train");
     const StringId holder = b.string("/home/u/train.py(30): count");
-    b.on(b.thread(kTid)).at(1000).begin(train);
-    b.seen(StackNode{{}, 1, 0, train, 15});
-    for (uint64_t step = 0; step < 21; ++step) {
-      const uint64_t begin = kMs + step * kStep;
-      b.at(begin).annotation(step + 1, std::string("ProfilerStep#").append(std::to_string(step)));
+    return advice_of(b, [&](uint64_t, uint64_t begin) {
       b.at(begin + kMs).annotation(100, "Optimizer.step#SGD.step");
       for (uint64_t at = 2; at < 82; at += 2) {
         b.at(begin + at * kMs).op(50, "aten::add_").at(begin + at * kMs + 50'000).op_end(50);
@@ -129,12 +131,7 @@ TEST_CASE("what waits for Python's lock is no cost of the operators after which 
       }
       b.at(begin + 82 * kMs).op_end(100);
       b.at(begin + 83 * kMs).op(50, "aten::mm").at(begin + 99 * kMs).op_end(50);
-      b.at(begin + kStep).op_end(step + 1);
-    }
-    b.at(22 * kStep).end(train);
-    b.clean_exit(23 * kStep);
-    const LoadedTrace trace(b);
-    return summary_text(*trace, {.tables = {"advice"}, .style = ReportStyle::kCsv});
+    });
   };
   const std::string works = with(SampledWait::kUnknown), waits = with(SampledWait::kGil);
   CAPTURE(works);

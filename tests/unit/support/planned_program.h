@@ -13,6 +13,13 @@ namespace torchprof {
 
 inline constexpr int64_t kStep = 10'000'000;  // ns
 
+// The same numbers on every machine.
+struct Random {
+  uint64_t state = 1;
+  uint64_t next() { return state = state * 6364136223846793005u + 1442695040888963407u; }  // the upper bits are random
+  uint64_t below(uint64_t n) { return (next() >> 33) % n; }
+};
+
 // A program whose steps take what `ns` says, and with a window `added` more.
 struct Program {
   explicit Program(WindowPlan::Budget budget = {}) : own(std::make_unique<SharedPlan>()), shared(own.get()) {
@@ -94,6 +101,12 @@ struct Program {
   }
   // As tracer/auto_window.cpp has it.
   bool makes_way() const { return reason == WindowReason::kLast && plan.due(step).reason != WindowReason::kLast; }
+  // A window is kept that has all of the step, or that opened in its midst.
+  bool keeps(uint64_t of) const {
+    return std::ranges::any_of(plan.kept(), [of](const WindowPlan::Kept& k) {
+      return (k.first <= of && of < k.first + k.steps) || (k.reason == WindowReason::kOverdue && k.first == of);
+    });
+  }
   std::set<uint64_t> kept(WindowReason which) const {
     std::set<uint64_t> first;
     for (const WindowPlan::Kept& k : plan.kept())
