@@ -154,6 +154,13 @@ bool OperatorSubject::tell(Finding f, const Group& group, double part, int64_t w
   f.cost_ns = cost.typical(part) - without;
   f.is_rare = cost.is_rare();
   if (!is_worth(f.cost_ns, f.is_rare ? view.step_ns() : view.typical_ns(), least_percent)) return false;
+  // On a busy machine the step of the median cost can be another one than the median step.
+  const std::vector<StepSpan>& steps = view.steps();
+  size_t worth = 0;
+  for (size_t i = 0; i < steps.size(); ++i)
+    worth += is_worth(static_cast<int64_t>(static_cast<double>(cost.by_step[i]) * part) - without,
+                      steps[i].end - steps[i].begin, least_percent);
+  if (!f.is_rare && worth * 2 < cost.steps_with) return false;
   if (f.where.empty()) f.where = view.where(most_of(cost.places));
   if (f.evidence.empty() && size_t{10} * cost.steps_with < cost.by_step.size() * 9)
     f.evidence = "In " + std::to_string(cost.steps_with) + " of " + plural(cost.by_step.size(), "step") + ".";

@@ -259,8 +259,9 @@ def test_what_operators_lose_is_told_with_its_place(rule, findings):
 
 @pytest.mark.parametrize("name", FINE)
 def test_what_only_looks_like_it_is_not_told(name, findings):
-    told = set(LOST) | {"second forward", "cell by cell", "float64", "operator", "checking", "reading values", "sparse as dense"}
-    assert not [f for f in findings[name] if f["rule"] in told and f["share_percent"] > 5]
+    """Rules that look at the structure alone, at any share: what an operator takes of a step, and the calls of an optimizer, are the machine's."""
+    told = (set(LOST) - {"optimizer"}) | {"second forward", "cell by cell", "float64", "checking", "reading values", "sparse as dense"}
+    assert not [f for f in findings[name] if f["rule"] in told]
 
 
 def test_rows_that_go_through_a_model_one_by_one_are_told_without_a_cost(findings):

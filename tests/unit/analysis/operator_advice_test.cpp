@@ -560,6 +560,22 @@ TEST_CASE("time that a few of many operators take alone is a stall of their thre
   CHECK(with(9000, true).of("operator") != nullptr);  // a larger one among smaller ones
 }
 
+TEST_CASE("what is long where the whole step is long is no large share of a step") {
+  const auto with = [](std::vector<std::pair<int64_t, int64_t>> steps) {  // us: of the operator, of all
+    size_t step = 0;
+    return advice(
+        [&](Program& p, uint32_t) {
+          const auto [us, all_us] = steps[step++];
+          p.op("aten::linalg_eigh", us, {t({160, 160})});
+          p.op("aten::mm", all_us - us, {t({160, 160}), t({160, 160})});
+        },
+        steps.size());
+  };
+  // The median operator takes 30 % of the median step; of its own step it does once.
+  CHECK(with({{3000, 40'000}, {3000, 40'000}, {3000, 10'000}, {100, 10'000}, {100, 10'000}}).findings.empty());
+  CHECK(with({{9000, 40'000}, {9000, 40'000}, {3000, 10'000}, {100, 10'000}, {100, 10'000}}).of("operator") != nullptr);
+}
+
 TEST_CASE("names of operators are known by what they do") {
   CHECK(kind_of_operator("aten::_to_copy") == OperatorKind::kMoves);
   CHECK(kind_of_operator("aten::addmm") == OperatorKind::kProduct);
