@@ -224,8 +224,11 @@ FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED, "rollout
 @pytest.fixture(scope="module")
 def findings(launcher, torch_python, tmp_path_factory):
     """The findings of each program, by its name."""
+    base = tmp_path_factory.mktemp("operators")  # pytest makes its own folder at the first call: not from two threads
+
     def look(name, text):
-        place = tmp_path_factory.mktemp(name.replace(" ", "_"))
+        place = base / name.replace(" ", "_")
+        place.mkdir()
         (place / "program.py").write_text(text)
         for attempt in range(3):
             run = profile(launcher, place / ("run%d" % attempt), [torch_python, place / "program.py"], options=["--format", "none"])
