@@ -44,8 +44,8 @@ class ParameterLoops {
     };
     std::map<uint32_t, Kind> kinds;  // by name
     for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (!is_call_of_step(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
-      std::string_view optimizer = o_.text(i).substr(kStep.size());
+      if (!o_.is_optimizer_step(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
+      std::string_view optimizer = o_.text(i).substr(kOptimizerStep.size());
       if (optimizer.ends_with(".step")) optimizer.remove_suffix(5);
       struct Named {
         uint64_t count = 0;
@@ -135,7 +135,7 @@ class ParameterLoops {
     // Operators on what has the shape of a parameter, by the function of the program around them and the step.
     std::map<std::pair<uint32_t, uint32_t>, std::map<uint32_t, std::vector<uint32_t>>> found;
     for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (is_call_of_step(i)) {  // optimizers() has looked at it
+      if (o_.is_optimizer_step(i)) {  // optimizers() has looked at it
         i = o_.claims.end_of(i) - 1;
         continue;
       }
@@ -192,11 +192,6 @@ class ParameterLoops {
   }
 
  private:
-  static constexpr std::string_view kStep = "Optimizer.step#";
-  bool is_call_of_step(uint32_t i) const {
-    return o_.spans[i].kind == SpanKind::kAnnotation && o_.text(i).starts_with(kStep);
-  }
-
   // The line on which the only optimizer of a class was made.
   std::string made_at(std::string_view optimizer) const {
     std::string file;

@@ -18,6 +18,7 @@ Claimed find_in_operators(const Subject& subject, Findings& findings) {
   find_part_by_part(operators);
   find_whole_sequences(operators);
   find_second_passes(operators);
+  find_unused_gradients(operators);
   find_attention(operators);
   find_dense_gradients(operators);
   find_unused_positions(operators);

@@ -30,6 +30,7 @@ void find_rows_one_by_one(OperatorSubject& subject);
 
 // What the sizes and types of tensors tell (operator_attention.cpp, operator_shapes.cpp).
 void find_attention(OperatorSubject& subject);
+void find_unused_gradients(OperatorSubject& subject);
 void find_dense_gradients(OperatorSubject& subject);
 void find_unused_positions(OperatorSubject& subject);
 void find_sparse_as_dense(OperatorSubject& subject);

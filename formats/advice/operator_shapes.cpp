@@ -359,9 +359,124 @@ class Shapes {
   OperatorSubject& o_;
 };
 
+// Gradients of parameters that no optimizer has: a backward goes on behind the last gradient that anything takes.
+class UnusedGradients {
+ public:
+  explicit UnusedGradients(OperatorSubject& o) : o_(o) {}
+
+  // Without: less what the engine does after that gradient. It goes from the loss to the first layer, so what is behind
+  // leads to gradients that nothing takes. A parameter is known by its sizes; where others share them it is taken.
+  void run() {
+    if (!saw_all_optimizers() || !find_taken()) return;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_function(i) || !o_.is_in_step(i) || !is_in_file(o_.text(i), "torch/autograd/__init__.py")) continue;
+      if (function_name(o_.text(i)) == "backward" && !add_pass(i)) return;
+      i = o_.claims.end_of(i) - 1;
+    }
+    if (gradients_ == 0) return;
+    o_.tell({.rule = "unused gradient",
+             .what = "backward() goes on through layers of which no optimizer has a parameter: {}.",
+             .evidence = "It makes " + number_text(o_.view.per_step(gradients_), "gradient") +
+                         " that nothing takes, the largest of them " + shape_text(largest_) + ".",
+             .where = o_.view.where(most_of(places_)),
+             .todo = "Freeze these layers: requires_grad_(False) on their parameters, or call them under "
+                     "torch.no_grad()."},
+            group_);
+  }
+
+ private:
+  // An optimizer that was made and not seen at work may take any gradient.
+  bool saw_all_optimizers() const {
+    const auto made = std::ranges::count(o_.timeline.states, StateKind::kOptimizer, &TimelineState::kind);
+    std::set<uint32_t> working;
+    for (uint32_t i = 0; i < o_.count(); ++i)
+      if (o_.spans[i].kind == SpanKind::kModule && o_.text(i).starts_with(kOptimizerPrefix))
+        working.insert(o_.spans[i].name);
+    return made > 0 && working.size() >= static_cast<size_t>(made);
+  }
+
+  // All that optimizers work on, and in the steps whatever else is outside of modules' functions and of the graph:
+  // norms, averages, updates by hand. False: gradients may go where operators do not show it.
+  bool find_taken() {
+    uint32_t end_of_module = 0;  // of its call, state_dict(), zero_grad()
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      const std::string_view name = o_.text(i);
+      if (name.starts_with("c10d::") || name.ends_with("retain_grad")) return false;
+      if (o_.is_optimizer_step(i)) {
+        if (!take(i, updated_)) return false;
+        i = o_.claims.end_of(i) - 1;
+      } else if (o_.is_function(i) && is_in_file(name, "torch/nn/modules/module.py")) {
+        end_of_module = std::max(end_of_module, o_.claims.end_of(i));
+      } else if (i >= end_of_module && o_.is_outermost(i) && o_.is_in_step(i) && !name.starts_with(kEvaluateFunction)) {
+        if (!has_backward(i) && !take(i, taken_)) return false;
+      }
+    }
+    taken_.insert(updated_.begin(), updated_.end());
+    return true;
+  }
+
+  bool has_backward(uint32_t i) const {
+    for (uint32_t j = i; j < o_.claims.end_of(i); ++j)
+      if (o_.has_backward.contains(j)) return true;
+    return false;
+  }
+
+  bool take(uint32_t span, std::set<Shape>& sizes) const {
+    for (uint32_t i = span; i < o_.claims.end_of(span); ++i)
+      for (const Input& input : o_.inputs(i)) {
+        if (input.left_out > 0) return false;
+        for (const Tensor& each : input.tensors) sizes.insert(each.sizes);
+      }
+    return true;
+  }
+
+  // The gradient that a node adds up; null: it is another node.
+  const Tensor* gradient_of(uint32_t node) const {
+    for (uint32_t i = node; i < o_.claims.end_of(node); ++i)
+      if (o_.text(i) == kAccumulate) return o_.first_tensor(i);
+    return nullptr;
+  }
+
+  // False: no optimizer is seen to take a gradient of this pass, or the program's own functions run behind what is.
+  bool add_pass(uint32_t pass) {
+    std::vector<uint32_t> behind;
+    bool is_updated = false;
+    const auto first = std::ranges::lower_bound(o_.nodes, pass);
+    for (auto node = first; node != o_.nodes.end() && *node < o_.claims.end_of(pass); ++node) {
+      if (!o_.is_outermost(*node)) continue;
+      behind.push_back(*node);
+      const Tensor* gradient = gradient_of(*node);
+      if (gradient == nullptr || !taken_.contains(gradient->sizes)) continue;
+      is_updated |= updated_.contains(gradient->sizes);
+      behind.clear();
+    }
+    if (!is_updated) return false;
+    for (const uint32_t node : behind) {
+      for (uint32_t i = node; i < o_.claims.end_of(node); ++i)
+        if (!o_.is_operator(i)) return false;
+      group_.add(node);
+      if (const Tensor* gradient = gradient_of(node)) {
+        ++gradients_;
+        if (elements_of(gradient->sizes) > elements_of(largest_) || largest_.empty()) largest_ = gradient->sizes;
+      }
+      if (const uint32_t from = o_.forward[node]; from != kNoSpan)
+        add_to(places_[o_.row.place[from]].ns, o_.spans[node].ns());
+    }
+    return true;
+  }
+
+  OperatorSubject& o_;
+  std::set<Shape> updated_, taken_;  // sizes: by optimizers, by anything
+  Group group_;
+  PlaceSums places_;
+  Shape largest_;
+  size_t gradients_ = 0;
+};
+
 }  // namespace
 
 void find_dense_gradients(OperatorSubject& subject) { Shapes(subject).embeddings(); }
+void find_unused_gradients(OperatorSubject& subject) { UnusedGradients(subject).run(); }
 void find_unused_positions(OperatorSubject& subject) { Shapes(subject).unused_positions(); }
 void find_sparse_as_dense(OperatorSubject& subject) { Shapes(subject).sparse_products(); }
 void find_one_hot_products(OperatorSubject& subject) { Shapes(subject).one_hot_products(); }

@@ -22,6 +22,7 @@
 #include "formats/advice/claims.h"
 #include "formats/advice/operator_kinds.h"
 #include "formats/advice/rules.h"
+#include "formats/replay/steps.h"
 #include "formats/trace/names.h"
 #include "formats/values/inputs.h"
 
@@ -70,6 +71,10 @@ struct OperatorSubject {
   double bytes_of(uint32_t i) const;
   // What an operator on each element takes at least, at this run's speed of memory.
   int64_t arithmetic_ns(uint32_t i) const;
+
+  bool is_optimizer_step(uint32_t i) const {
+    return spans[i].kind == SpanKind::kAnnotation && text(i).starts_with(kOptimizerStep);
+  }
 
   // Whether it runs in the engine of autograd.
   bool is_of_engine(uint32_t i) const { return text(top[i]).starts_with(kEvaluateFunction); }

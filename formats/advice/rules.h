@@ -39,6 +39,8 @@
 //   part by part   parts of a tensor are taken in a loop, and the backward of each makes a whole one. Without: what
 //                  one backward for all of them writes
 //   attention      products and softmax over all scores. Without: their arithmetic at 20 GFLOP/s
+//   unused gradient a backward goes on behind the last gradient that an optimizer, or anything else, takes. Without:
+//                  less what it does there
 //   dense gradient what works on all rows of an embedding of which a batch uses few. Without: as much less
 //   unused positions a linear layer over all positions of which one is used. Without: as much less
 //   sparse as dense products with a matrix that was made dense for them. Without: a tenth of it

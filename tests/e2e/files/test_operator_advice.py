@@ -145,6 +145,17 @@ class Words(nn.Module):
 m = Words()
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randint(0, 2000, (32, 10))).square().mean())
 """
+FROZEN = HEAD + """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = layers(6, 128), nn.Linear(128, 8)
+    def forward(self, x):
+        features = self.body(x)
+        return self.head(features)
+m = Net()
+train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean())
+"""
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
     "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
@@ -152,6 +163,7 @@ LOST = {
     "attention": (ATTENTION, ("def forward", "w = torch.softmax")),
     "anomaly detection": (ANOMALY, ("def look_for_nan", "set_detect_anomaly(True)")),
     "dense gradient": (EMBEDDING, ("def forward", "return self.out")),
+    "unused gradient": (FROZEN, ("def forward", "features = self.body(x)")),
     "unused positions": (POSITIONS, ("def forward", "return self.head")),
     "second backward": (GRADIENTS, ("def norms", "return [g.norm")),
     "evaluation": (EVALUATION, ("def validate", "@torch.no_grad", "found = [m(part)")),
@@ -216,9 +228,28 @@ def loss_of(m):
     return -(wanted * m(torch.randn(64, 64)).log_softmax(1)).sum()
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), loss_of)
 """
+# Gradients of the body that no optimizer takes, and something else does.
+CLIPPED = FROZEN.split("train(m,")[0] + """
+train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean(),
+      after=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0))
+"""
+BY_HAND = FROZEN.split("train(m,")[0] + """
+@torch.no_grad()
+def follow(m):
+    for p in m.body.parameters(): p -= 1e-3 * p.grad
+train(m, torch.optim.SGD(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean(), after=follow)
+"""
+BY_TURNS = FROZEN.split("train(m,")[0] + """
+body, head = torch.optim.SGD(m.body.parameters(), lr=1e-3), torch.optim.SGD(m.head.parameters(), lr=1e-3)
+for step in range(12):
+    m(torch.randn(100, 128)).square().mean().backward()
+    (body if step % 6 == 5 else head).step()
+    m.zero_grad()
+"""
 # Each input of the cell is made from what it gave before.
 WRITER = CELLS.replace("self.cell(x[:, i], state)", "self.cell(torch.tanh(state[0] * 2) + x[:, 0], state)")
-FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED, "rollout": ROLLOUT, "writer": WRITER, "last": LAST, "smoothed": SMOOTHED}
+FINE = {"accumulation": ACCUMULATION, "penalty": PENALTY, "tied": TIED, "rollout": ROLLOUT, "writer": WRITER, "last": LAST, "smoothed": SMOOTHED,
+        "clipped": CLIPPED, "by hand": BY_HAND, "by turns": BY_TURNS}
 
 
 @pytest.fixture(scope="module")

@@ -347,6 +347,90 @@ TEST_CASE("attention by hand is told with its backward; a softmax over classes i
         }).findings.empty());
 }
 
+TEST_CASE("a backward that goes on behind the last gradient that is taken, unless something may take more") {
+  struct Net {
+    std::vector<int64_t> us{};     // of each layer's node
+    std::vector<bool> is_taken{};  // by the optimizer
+    size_t optimizers = 1;
+    std::function<void(Program&)> also = [](Program&) {};
+    bool has_hook = false, has_left_out = false;
+  };
+  const auto shape = [](size_t layer) { return std::vector<int64_t>{64, static_cast<int64_t>(10 + layer)}; };
+  const auto with = [&](const Net& net) {
+    return advice([&](Program& p, uint32_t s) {
+      if (s == 1)
+        for (size_t i = 0; i < net.optimizers; ++i)
+          p.timeline.states.push_back({.kind = StateKind::kOptimizer, .begin = 0, .end = 0});
+      p.in(SpanKind::kModule, "nn.Module: Net_0", [&] {
+        for (uint32_t i = 0; i < net.us.size(); ++i) p.op("aten::linear", 50, {t({32, 64}), t(shape(i))}, s + i);
+      });
+      p.pass("backward", [&] {
+        for (size_t i = net.us.size(); i-- > 0;) {
+          p.node("AddmmBackward0", "aten::mm", net.us[i], s + static_cast<uint32_t>(i));
+          p.accumulate(shape(i));
+        }
+        if (net.has_hook)
+          p.in(SpanKind::kOperator, "autograd::engine::evaluate_function: SumBackward0",
+               [&] { p.function("on_gradient", [&] { p.now += kUs; }); });
+      });
+      net.also(p);
+      p.in(SpanKind::kModule, "Optimizer: Adam_0", [&] {
+        update(p, "Adam", [&] {
+          for (size_t i = 0; i < net.us.size(); ++i)
+            if (net.is_taken[i]) p.op("aten::addcdiv_", 5, {t(shape(i))});
+          Input list{.kind = Input::Kind::kTensorList, .left_out = net.has_left_out ? 3U : 0U};
+          p.op("aten::_foreach_add_", 5, {list});
+        });
+      });
+    });
+  };
+  std::mt19937 random(5);
+  const auto among = [&](uint32_t least, uint32_t most) { return least + random() % (most - least + 1); };
+  for (int round = 0; round < 50; ++round) {
+    Net net;
+    for (size_t i = among(2, 12); i-- > 0;) {
+      net.us.push_back(among(100, 700));
+      net.is_taken.push_back(among(0, 2) == 0);
+    }
+    const auto first = std::ranges::find(net.is_taken, true) - net.is_taken.begin();
+    int64_t us = 0;
+    for (std::ptrdiff_t i = 0; i < first; ++i) us += net.us[static_cast<size_t>(i)] + 2;
+    const Said said = with(net);
+    const Finding* f = said.of("unused gradient");
+    CAPTURE(round);
+    if (first == static_cast<std::ptrdiff_t>(net.us.size()) ||
+        us * 100 < 3 * kStepNs / kUs) {  // nothing is taken, or all
+      CHECK(f == nullptr);
+    } else {
+      REQUIRE(f != nullptr);
+      CHECK(f->cost_ns == us * kUs);
+    }
+  }
+  const Net frozen{.us = {500, 500, 500, 500}, .is_taken = {false, false, false, true}};
+  CHECK(with(frozen)
+            .of("unused gradient")
+            ->evidence.starts_with("It makes 3 gradients that nothing takes, the largest of them [64, 12]"));
+  const auto changed = [&](const std::function<void(Net&)>& change) {
+    Net net = frozen;
+    change(net);
+    return with(net).of("unused gradient") != nullptr;
+  };
+  CHECK(changed([](Net&) {}));
+  CHECK_FALSE(changed([](Net& net) { net.optimizers = 2; }));
+  CHECK_FALSE(changed([](Net& net) { net.has_hook = true; }));
+  CHECK_FALSE(changed([](Net& net) { net.has_left_out = true; }));
+  const auto after = [&](const std::function<void(Program&)>& also) {
+    return changed([&](Net& net) { net.also = also; });
+  };
+  CHECK_FALSE(after([&](Program& p) { p.op("aten::norm", 5, {t(shape(0))}); }));  // of gradients
+  CHECK_FALSE(after([](Program& p) { p.op("c10d::allreduce_", 5); }));
+  CHECK_FALSE(after([](Program& p) { p.op("retain_grad", 5); }));
+  CHECK(after([&](Program& p) {
+    p.in(SpanKind::kPython, "torch/nn/modules/module.py(2600): zero_grad",
+         [&] { p.op("aten::zero_", 5, {t(shape(0))}); });
+  }));
+}
+
 TEST_CASE("dense gradients of a table of which few rows are used, unless a product needs them") {
   const auto with = [](int64_t rows, int64_t used, bool is_tied) {
     return advice([&](Program& p, uint32_t s) {
