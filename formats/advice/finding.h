@@ -21,7 +21,8 @@ struct Finding {
   std::string todo{};      // a sentence: "Use more workers, or do less work for each item."
   bool is_rare = false;  // few steps have it: the cost is the mean over all steps, and its share that of the mean step
   bool is_work = false;  // Python that the program runs, which is nothing to gain where it does nothing else
-  double weight = 0;     // share of a step that a finding without cost counts as, in the order of findings
+  bool is_on_thread = false;  // the program's thread is at it, and waits for Python's lock meanwhile as at all it does
+  double weight = 0;          // share of a step that a finding without cost counts as, in the order of findings
 };
 
 struct Timeline;

@@ -225,7 +225,8 @@ class HostRules {
                          .what = "Gradients are set to zero, one after another: {}.",
                          .evidence = number_text(v_.per_step(calls), "call") + ".",
                          .where = v_.where(most_of(all.places)),
-                         .todo = "Call zero_grad(set_to_none=True)."});
+                         .todo = "Call zero_grad(set_to_none=True).",
+                         .is_on_thread = true});
   }
 
   // Of the program around it, as far as that is known: in a backward it is not what allocates.

@@ -71,11 +71,8 @@ bool is_of_lock(const Finding& f) { return f.what.find("the GIL") != f.what.npos
 
 // What takes time on the thread has its share of the waits, too: each operator may wait for the lock when it returns.
 void leave_out_waits(double share, const StepView& view, Findings& findings) {
-  static constexpr std::string_view kWork[] = {"optimizer",      "parameter loop", "tiny operators", "python",
-                                               "zero_grad",      "reading values", "checking",       "operator",
-                                               "second forward", "evaluation"};
   std::erase_if(findings, [&](Finding& f) {
-    if (std::ranges::find(kWork, f.rule) == std::end(kWork)) return false;
+    if (!f.is_on_thread || f.cost_ns == 0) return false;
     f.cost_ns = static_cast<int64_t>(static_cast<double>(f.cost_ns) * (1 - share));
     return !is_worth(f.cost_ns, view.step_ns());
   });

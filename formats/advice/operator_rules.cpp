@@ -27,6 +27,7 @@ Claimed find_in_operators(const Subject& subject, Findings& findings) {
   find_float64(operators);
   find_other_operators(operators);
   find_rows_one_by_one(operators);
+  for (Finding& f : findings) f.is_on_thread = true;
   return operators.claims.take();
 }
 

@@ -193,6 +193,7 @@ class PythonRules {
       finding.todo = "Replace the loop with operations on whole tensors or arrays, do it less often, or ahead.";
     }
     finding.is_work = finding.rule == "python" && !has_cause;
+    finding.is_on_thread = finding.rule != "waiting";
     add_calls(r, finding);
     // What is said to work may wait for a part of the time.
     if (seen || sum(r.account.waited_ns(), r.account.queued_ns) * 5 >= r.account.all_ns())

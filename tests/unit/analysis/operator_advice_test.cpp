@@ -697,6 +697,7 @@ TEST_CASE("whatever ran, findings together cost no more than a step, and claim n
   const auto below = [&random](size_t n) { return static_cast<size_t>(random() % n); };
   for (int round = 0; round < 150; ++round) {
     Program p;
+    p.timeline.states.push_back({.kind = StateKind::kOptimizer, .begin = 0, .end = 0});
     for (size_t step = 0; step < 3; ++step) {
       const int64_t begin = p.now;
       size_t depth = 0;
@@ -712,12 +713,15 @@ TEST_CASE("whatever ran, findings together cost no more than a step, and claim n
           p.op(names[below(names.size())], static_cast<int64_t>(below(40)), inputs, static_cast<uint32_t>(below(60)));
         } else if (what == 5) {
           p.begin(SpanKind::kPython, functions[below(functions.size())]), ++depth;
+        } else if (what == 6 && below(3) == 0) {
+          p.accumulate({size(), size()});
         } else if (what == 6) {
           p.begin(SpanKind::kOperator, "autograd::engine::evaluate_function: EmbeddingBackward0"), ++depth;
           p.op("aten::embedding_dense_backward", 9, inputs, static_cast<uint32_t>(below(60)));
         } else if (what == 7) {
-          p.begin(below(2) ? SpanKind::kModule : SpanKind::kAnnotation,
-                  below(2) ? "nn.Module: A_0" : "Optimizer.step#SGD.step");
+          p.begin(below(2) ? SpanKind::kModule : SpanKind::kAnnotation, below(3) == 0 ? "nn.Module: A_0"
+                                                                        : below(2)    ? "Optimizer: SGD_0"
+                                                                                      : "Optimizer.step#SGD.step");
           ++depth;
         } else if (depth > 0) {
           p.end(), --depth;
@@ -732,6 +736,7 @@ TEST_CASE("whatever ran, findings together cost no more than a step, and claim n
     int64_t all = 0;
     for (const Finding& f : said.findings) {
       CHECK(f.cost_ns > 0);
+      CHECK(f.is_on_thread);
       all += f.cost_ns;
     }
     CHECK(all <= said.step_ns);
