@@ -128,7 +128,7 @@ class OtherOperators {
     const auto place = std::ranges::max_element(other.places, {}, [](const auto& each) { return each.second; });
     const uint32_t example = other.examples[name->first];
     const OperatorKind kind = kind_of(example);
-    const bool has_backward = std::ranges::any_of(other.operators, [this](uint32_t i) { return takes_part(i); });
+    const bool has_backward = std::ranges::any_of(other.operators, [this](uint32_t i) { return o_.takes_part(i); });
     o_.add_backward(other.group);
     const std::string_view op = o_.view.text(name->first);
     const std::string where = o_.view.where(place->first);
@@ -165,13 +165,6 @@ class OtherOperators {
       if (i + 1 == few) longest = all;
     }
     return longest * 2 > all;
-  }
-
-  // Whether gradients go through an operator.
-  bool takes_part(uint32_t i) const {
-    for (uint32_t j = i; j < o_.claims.end_of(i); ++j)
-      if (o_.has_backward.contains(j)) return true;
-    return false;
   }
 
   OperatorSubject& o_;

@@ -408,17 +408,11 @@ class UnusedGradients {
       } else if (o_.is_function(i) && is_in_file(name, "torch/nn/modules/module.py")) {
         end_of_module = std::max(end_of_module, o_.claims.end_of(i));
       } else if (i >= end_of_module && o_.is_outermost(i) && o_.is_in_step(i) && !name.starts_with(kEvaluateFunction)) {
-        if (!has_backward(i) && !take(i, taken_)) return false;
+        if (!o_.takes_part(i) && !take(i, taken_)) return false;
       }
     }
     taken_.insert(updated_.begin(), updated_.end());
     return true;
-  }
-
-  bool has_backward(uint32_t i) const {
-    for (uint32_t j = i; j < o_.claims.end_of(i); ++j)
-      if (o_.has_backward.contains(j)) return true;
-    return false;
   }
 
   bool take(uint32_t span, std::set<Shape>& sizes) const {

@@ -135,6 +135,12 @@ void OperatorSubject::look() {
   parameters_per_step = static_cast<double>(accumulated) / steps;
 }
 
+bool OperatorSubject::takes_part(uint32_t i) const {
+  for (uint32_t j = i; j < claims.end_of(i); ++j)
+    if (has_backward.contains(j)) return true;
+  return false;
+}
+
 void OperatorSubject::add_backward(Group& group) const {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;
   for (const Group::Stretch& s : group.stretches) ranges.emplace_back(s.first, claims.end_of(s.last));

@@ -79,6 +79,9 @@ struct OperatorSubject {
   // Whether it runs in the engine of autograd.
   bool is_of_engine(uint32_t i) const { return text(top[i]).starts_with(kEvaluateFunction); }
 
+  // Whether gradients go through an operator, or through one that it calls.
+  bool takes_part(uint32_t i) const;
+
   // Outermost operators in [from, to) that nobody has claimed, without those of the engine.
   template <class F>
   void each_operator(uint32_t from, uint32_t to, F f) const {
