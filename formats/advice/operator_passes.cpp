@@ -109,22 +109,17 @@ class SecondPasses {
 
   std::vector<std::vector<Pass>> passes_by_step() const {
     std::vector<std::vector<Pass>> steps(o_.view.steps().size());
-    for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (!o_.is_function(i) || !o_.is_in_step(i) || !is_in_file(o_.text(i), "torch/autograd/__init__.py")) continue;
-      const std::string_view name = function_name(o_.text(i));
-      if (name != "backward" && name != "grad") continue;
-      Pass pass{.span = i, .is_grad = name == "grad"};
-      const auto first = std::ranges::lower_bound(o_.nodes, i);
-      for (auto node = first; node != o_.nodes.end() && *node < o_.claims.end_of(i); ++node) {
-        if (o_.text(*node).ends_with(kAccumulate)) continue;
-        pass.nodes.push_back(*node);
-        const uint32_t forward = o_.forward[*node];
+    for (const uint32_t span : o_.passes()) {
+      Pass pass{.span = span, .is_grad = function_name(o_.text(span)) == "grad"};
+      for (const uint32_t node : o_.nodes_in(span)) {
+        if (o_.text(node).ends_with(kAccumulate)) continue;
+        pass.nodes.push_back(node);
+        const uint32_t forward = o_.forward[node];
         if (forward == kNoSpan) continue;
         pass.sequences.push_back(o_.spans[forward].sequence);
         if (const uint32_t root = root_module(forward); root != kNoSpan) pass.roots.insert(root);
       }
-      if (!pass.nodes.empty()) steps[o_.claims.step_of(i)].push_back(std::move(pass));
-      i = o_.claims.end_of(i) - 1;
+      if (!pass.nodes.empty()) steps[o_.claims.step_of(span)].push_back(std::move(pass));
     }
     return steps;
   }

@@ -368,11 +368,8 @@ class UnusedGradients {
   // leads to gradients that nothing takes. A parameter is known by its sizes; where others share them it is taken.
   void run() {
     if (!saw_all_optimizers() || !find_taken()) return;
-    for (uint32_t i = 0; i < o_.count(); ++i) {
-      if (!o_.is_function(i) || !o_.is_in_step(i) || !is_in_file(o_.text(i), "torch/autograd/__init__.py")) continue;
-      if (function_name(o_.text(i)) == "backward" && !add_pass(i)) return;
-      i = o_.claims.end_of(i) - 1;
-    }
+    for (const uint32_t pass : o_.passes())
+      if (function_name(o_.text(pass)) == "backward" && !add_pass(pass)) return;
     if (gradients_ == 0) return;
     o_.tell({.rule = "unused gradient",
              .what = "backward() goes on through layers of which no optimizer has a parameter: {}.",
@@ -435,11 +432,10 @@ class UnusedGradients {
   bool add_pass(uint32_t pass) {
     std::vector<uint32_t> behind;
     bool is_updated = false;
-    const auto first = std::ranges::lower_bound(o_.nodes, pass);
-    for (auto node = first; node != o_.nodes.end() && *node < o_.claims.end_of(pass); ++node) {
-      if (!o_.is_outermost(*node)) continue;
-      behind.push_back(*node);
-      const Tensor* gradient = gradient_of(*node);
+    for (const uint32_t node : o_.nodes_in(pass)) {
+      if (!o_.is_outermost(node)) continue;
+      behind.push_back(node);
+      const Tensor* gradient = gradient_of(node);
       if (gradient == nullptr || !taken_.contains(gradient->sizes)) continue;
       is_updated |= updated_.contains(gradient->sizes);
       behind.clear();

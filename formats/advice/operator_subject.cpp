@@ -141,6 +141,23 @@ bool OperatorSubject::takes_part(uint32_t i) const {
   return false;
 }
 
+std::vector<uint32_t> OperatorSubject::passes() const {
+  std::vector<uint32_t> result;
+  for (uint32_t i = 0; i < count(); ++i) {
+    if (!is_function(i) || !is_in_step(i) || !is_in_file(text(i), "torch/autograd/__init__.py")) continue;
+    const std::string_view name = function_name(text(i));
+    if (name != "backward" && name != "grad") continue;
+    result.push_back(i);
+    i = claims.end_of(i) - 1;
+  }
+  return result;
+}
+
+std::span<const uint32_t> OperatorSubject::nodes_in(uint32_t span) const {
+  const auto first = std::ranges::lower_bound(nodes, span);
+  return {first, std::ranges::lower_bound(first, nodes.end(), claims.end_of(span))};
+}
+
 void OperatorSubject::add_backward(Group& group) const {
   std::vector<std::pair<uint32_t, uint32_t>> ranges;
   for (const Group::Stretch& s : group.stretches) ranges.emplace_back(s.first, claims.end_of(s.last));

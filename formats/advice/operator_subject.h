@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -91,6 +92,11 @@ struct OperatorSubject {
         i = claims.end_of(i) - 1;
       }
   }
+
+  // The outer calls of torch.autograd's backward() and grad() in the steps.
+  std::vector<uint32_t> passes() const;
+  // The engine's nodes in a span.
+  std::span<const uint32_t> nodes_in(uint32_t span) const;
 
   // Calls of modules, also outside of steps. Where f(span) says so, what is inside of one is left out.
   template <class F>

@@ -145,7 +145,7 @@ class Words(nn.Module):
 m = Words()
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), lambda m: m(torch.randint(0, 2000, (32, 10))).square().mean())
 """
-FROZEN = HEAD + """
+NET = HEAD + """
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
@@ -154,8 +154,9 @@ class Net(nn.Module):
         features = self.body(x)
         return self.head(features)
 m = Net()
-train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean())
+loss_of = lambda m: m(torch.randn(100, 128)).square().mean()
 """
+FROZEN = NET + "train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), loss_of)"
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
     "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
@@ -229,20 +230,19 @@ def loss_of(m):
 train(m, torch.optim.SGD(m.parameters(), lr=1e-3), loss_of)
 """
 # Gradients of the body that no optimizer takes, and something else does.
-CLIPPED = FROZEN.split("train(m,")[0] + """
-train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean(),
-      after=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0))
+CLIPPED = NET + """
+train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), loss_of, after=lambda m: nn.utils.clip_grad_norm_(m.parameters(), 1.0))
 """
-BY_HAND = FROZEN.split("train(m,")[0] + """
+BY_HAND = NET + """
 @torch.no_grad()
 def follow(m):
     for p in m.body.parameters(): p -= 1e-3 * p.grad
-train(m, torch.optim.SGD(m.head.parameters(), lr=1e-3), lambda m: m(torch.randn(100, 128)).square().mean(), after=follow)
+train(m, torch.optim.SGD(m.head.parameters(), lr=1e-3), loss_of, after=follow)
 """
-BY_TURNS = FROZEN.split("train(m,")[0] + """
+BY_TURNS = NET + """
 body, head = torch.optim.SGD(m.body.parameters(), lr=1e-3), torch.optim.SGD(m.head.parameters(), lr=1e-3)
 for step in range(12):
-    m(torch.randn(100, 128)).square().mean().backward()
+    loss_of(m).backward()
     (body if step % 6 == 5 else head).step()
     m.zero_grad()
 """
