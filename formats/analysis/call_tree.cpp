@@ -45,11 +45,14 @@ class CallTree::Builder final : public Sink {
     ++node.gpu_calls;
   }
 
-  void finish() {
+  void end() override {
     for (Lane& lane : lanes_) give_up(lane, 0);
     for (uint32_t row = 0; row < lanes_.size(); ++row)
       if (lanes_[row].root != 0) tree_.threads_.push_back({thread_label(tree_.replay_.rows()[row]), lanes_[row].root});
     if (unknown_ != 0) tree_.threads_.push_back({kUnknownThread, unknown_});
+    tree_.native_begin_ = tree_.replay_.names().size();
+    const std::vector<uint32_t> numbers = tree_.leave_out_moved();
+    for (Thread& thread : tree_.threads_) thread.root = numbers[thread.root];
   }
 
  private:
@@ -175,14 +178,15 @@ class CallTree::Builder final : public Sink {
   std::vector<NameId> names_;  // by name: the name under which it is counted
 };
 
-CallTree::CallTree(const Process& process, Native native, Intervals steps)
-    : process_(process), by_(native), steps_(std::move(steps)), replay_(process) {
-  Builder builder(*this);
-  replay_.run(builder);
-  builder.finish();
-  const std::vector<uint32_t> numbers = leave_out_moved();
-  for (Thread& thread : threads_) thread.root = numbers[thread.root];
+CallTree::CallTree(const Process& process, Replay& replay, Native native, Intervals steps)
+    : process_(process),
+      by_(native),
+      steps_(std::move(steps)),
+      replay_(replay),
+      builder_(std::make_unique<Builder>(*this)) {
+  replay.add(*builder_);
 }
+CallTree::~CallTree() = default;
 
 void CallTree::Node::add(const Node& other) {
   add_to(own_ns, other.own_ns);
@@ -288,13 +292,13 @@ NameId CallTree::final_name(NameId name) {
 }
 
 std::optional<uint32_t> CallTree::place(NameId name) {
-  if (by_ != Native::kByAddress || name.value <= native_begin()) return std::nullopt;
-  return native_[name.value - native_begin() - 1];
+  if (by_ != Native::kByAddress || name.value <= native_begin_) return std::nullopt;
+  return native_[name.value - native_begin_ - 1];
 }
 
 std::string_view CallTree::text(NameId name) {
-  if (name.value <= native_begin()) return replay_.names().text(name);
-  const uint32_t frame = native_[name.value - native_begin() - 1];
+  if (name.value <= native_begin_) return replay_.names().text(name);
+  const uint32_t frame = native_[name.value - native_begin_ - 1];
   const NativeStacks& stacks = *process_.native;
   return stacks.texts()[by_ == Native::kByAddress ? stacks.where(frame).texts.front() : frame];
 }

@@ -18,6 +18,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -33,8 +34,12 @@ namespace torchprof::formats {
 class CallTree {
  public:
   enum class Native : uint8_t { kByText, kByAddress };  // kByAddress: a frame has all functions inlined there
-  // Replays it. `steps`: settled, may be empty.
-  explicit CallTree(const Process& process, Native native = Native::kByText, Intervals steps = {});
+  // Takes part in the replay of the process, and is complete when that has run; until then it stays where it is. The
+  // tree's names are the replay's. `steps`: settled, may be empty.
+  CallTree(const Process& process, Replay& replay, Native native = Native::kByText, Intervals steps = {});
+  ~CallTree();
+  CallTree(const CallTree&) = delete;
+  CallTree& operator=(const CallTree&) = delete;
 
   struct Node {
     uint32_t parent = 0;  // index; 0 for a thread (the tree's root, which is no call)
@@ -56,7 +61,7 @@ class CallTree {
 
   // The text of a name; of a native frame by address, that of its innermost function.
   std::string_view text(NameId name);
-  size_t names() { return native_begin() + native_.size(); }
+  size_t names() const { return native_begin_ + native_.size(); }
   // The place of a native frame by address; none: the name is something else.
   std::optional<uint32_t> place(NameId name);
   const std::vector<Thread>& threads() const { return threads_; }  // those with calls, in the order of rows
@@ -89,15 +94,16 @@ class CallTree {
   };
   static constexpr uint32_t kNative = uint32_t{1} << 31;  // bit of a name while the tree grows: it is a native frame's
   static bool is_native(NameId name) { return name.value >= kNative; }
-  size_t native_begin() { return replay_.names().size(); }
   std::vector<uint32_t> leave_out_moved();
   NameId final_name(NameId name);
 
   const Process& process_;
   const Native by_;
   const Intervals steps_;
-  Replay replay_;
-  std::vector<uint32_t> native_;  // places or texts; their names follow the replay's
+  Replay& replay_;
+  std::unique_ptr<Builder> builder_;
+  size_t native_begin_ = SIZE_MAX;  // the replay's last name when the tree was complete
+  std::vector<uint32_t> native_;    // places or texts; their names follow it
   std::unordered_map<uint32_t, NameId> native_names_;
   Nodes tree_;
   std::vector<Thread> threads_;

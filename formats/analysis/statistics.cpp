@@ -352,11 +352,7 @@ std::optional<StepSampler> typical_steps(const Process& process) {
 }  // namespace
 
 Statistics statistics_of(const Process& process, const StatisticsRequest& request) {
-  Statistics result = collect(process, request, typical_steps(process));
-  if (request.has_memory_growth) result.growth = growth_of(process, result.steps.spans);
-  if (request.has_memory_categories && !result.memory.empty())
-    result.memory_categories = categories_at_peaks(process, result.memory);
-  return result;
+  return collect(process, request, typical_steps(process));
 }
 
 PartTimes typical_parts_of(const Process& process, const std::vector<StepParts>& parts) {

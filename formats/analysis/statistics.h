@@ -44,6 +44,7 @@ struct Statistics {
   GpuStatistics gpu;
   // Empty in a sum over processes.
   std::vector<DeviceMemory> memory;
+  // Those of a run want to know its steps or its peaks: a report makes them by a replay after this one.
   std::vector<MemoryGrowth> growth;
   PeakCategories memory_categories;
   std::vector<StepParts> step_parts;
@@ -62,8 +63,6 @@ struct StatisticsRequest {
   bool has_threads = false;
   bool has_module_costs = false;
   bool has_lines = false;
-  bool has_memory_growth = false;      // replays the process twice
-  bool has_memory_categories = false;  // replays the process twice
 };
 
 // Whether the step lies in a window that opened because something was unusual.
@@ -80,6 +79,7 @@ std::vector<T> usual_of(const Process& process, const std::vector<T>& all, SpanO
 // others.
 PartTimes typical_parts_of(const Process& process, const std::vector<StepParts>& parts);
 
+// By one replay.
 Statistics statistics_of(const Process& process, const StatisticsRequest& request = {});
 // With samples of all steps but the first `warmup` ones. Replays the process twice.
 Statistics sampled_statistics_of(const Process& process, size_t warmup);

@@ -23,17 +23,17 @@ struct Moment {
   int64_t freed_unknown = 0;  // bytes freed in the window until then whose allocation was not recorded
 };
 
-class CategorySink final : public Sink {
+class CategorySink final : public Sink, public Analysis<MemoryCategories> {
  public:
-  explicit CategorySink(const Process& process) : replay_(process) {
+  CategorySink(const Process& process, Replay& replay) : replay_(replay) {
+    replay.add(*this);
     for (const ObjectDetail& detail : process.details) note(decode_details(detail));
   }
 
-  // run() will take the live blocks at this peak.
+  // The live blocks at this peak will be taken.
   void look_at_peak(MemoryDevice device, UnixNs peak) { moments_[device].peak = peak; }
 
-  MemoryCategories run() {
-    replay_.run(*this);
+  MemoryCategories finish() override {
     for (auto& [device, moment] : moments_)
       if (!moment.is_taken) take(device, moment);
     end_lives();
@@ -196,7 +196,7 @@ class CategorySink final : public Sink {
     }
   }
 
-  Replay replay_;
+  Replay& replay_;
   MemoryCategories result_;
   std::unordered_map<uint64_t, Known> known_;  // by address
   std::map<MemoryDevice, std::unordered_map<uint64_t, Block>> live_;
@@ -212,29 +212,49 @@ class CategorySink final : public Sink {
   std::vector<uint32_t> modules_at_backward_;
 };
 
+class PeakCategoriesAnalysis final : public Analysis<PeakCategories> {
+ public:
+  PeakCategoriesAnalysis(const Process& process, Replay& replay, std::vector<DeviceMemory> devices)
+      : sink_(process, replay), devices_(std::move(devices)) {
+    for (const DeviceMemory& device : devices_) sink_.look_at_peak({device.type, device.index}, device.peak);
+  }
+
+  PeakCategories finish() override {
+    const MemoryCategories categories = sink_.finish();
+    PeakCategories result;
+    for (const DeviceMemory& device : devices_) {
+      const MemoryDevice key{device.type, device.index};
+      const Moment& moment = sink_.moments().at(key);
+      CategorySizes& sizes = result[key] = {};
+      for (const auto& [allocation, bytes] : moment.live)
+        add_memory(sizes[static_cast<size_t>(categories.of_allocation[allocation])], bytes);
+      int64_t& unknown = sizes[static_cast<size_t>(MemoryCategory::kUnknown)];
+      if (const auto before = categories.preexisting.find({moment.window, key}); before != categories.preexisting.end())
+        add_memory(unknown, before->second - moment.freed_unknown);
+      int64_t known = 0;
+      for (const int64_t size : sizes) add_memory(known, size);
+      add_memory(unknown, std::clamp<int64_t>(device.peak_bytes - known, 0, kMostMemory));
+    }
+    return result;
+  }
+
+ private:
+  CategorySink sink_;
+  std::vector<DeviceMemory> devices_;
+};
+
 }  // namespace
 
-MemoryCategories categories_of(const Process& process) { return CategorySink(process).run(); }
+MemoryCategories categories_of(const Process& process) {
+  Replay replay(process);
+  CategorySink sink(process, replay);
+  replay.run();
+  return sink.finish();
+}
 
-PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices) {
-  CategorySink sink(process);
-  for (const DeviceMemory& device : devices) sink.look_at_peak({device.type, device.index}, device.peak);
-  const MemoryCategories categories = sink.run();
-  PeakCategories result;
-  for (const DeviceMemory& device : devices) {
-    const MemoryDevice key{device.type, device.index};
-    const Moment& moment = sink.moments().at(key);
-    CategorySizes& sizes = result[key] = {};
-    for (const auto& [allocation, bytes] : moment.live)
-      add_memory(sizes[static_cast<size_t>(categories.of_allocation[allocation])], bytes);
-    int64_t& unknown = sizes[static_cast<size_t>(MemoryCategory::kUnknown)];
-    if (const auto before = categories.preexisting.find({moment.window, key}); before != categories.preexisting.end())
-      add_memory(unknown, before->second - moment.freed_unknown);
-    int64_t known = 0;
-    for (const int64_t size : sizes) add_memory(known, size);
-    add_memory(unknown, std::clamp<int64_t>(device.peak_bytes - known, 0, kMostMemory));
-  }
-  return result;
+std::unique_ptr<Analysis<PeakCategories>> find_peak_categories(const Process& process, Replay& replay,
+                                                               std::vector<DeviceMemory> devices) {
+  return std::make_unique<PeakCategoriesAnalysis>(process, replay, std::move(devices));
 }
 
 }  // namespace torchprof::formats

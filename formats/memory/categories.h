@@ -24,7 +24,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
-#include <span>
+#include <memory>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -66,12 +66,14 @@ inline bool is_counted(const MemoryEvent& m) {
   return !m.is_out_of_memory && !m.is_mapped && m.bytes != 0 && m.bytes >= -kMostMemory && m.bytes <= kMostMemory;
 }
 
+// By a replay of its own.
 MemoryCategories categories_of(const Process& process);
 
-// Sizes at the peaks of these devices. Bytes of a peak that are in no event (allocated before, or mapped) are unknown.
-// Does one replay.
+// Takes part in a replay of the process. The result: sizes at the peaks of these devices. Bytes of a peak that are in
+// no event (allocated before, or mapped) are unknown.
 using PeakCategories = std::map<MemoryDevice, CategorySizes>;
-PeakCategories categories_at_peaks(const Process& process, std::span<const DeviceMemory> devices);
+std::unique_ptr<Analysis<PeakCategories>> find_peak_categories(const Process& process, Replay& replay,
+                                                               std::vector<DeviceMemory> devices);
 
 // Allocations and frees with their categories, from a second replay, in the order in which categories_of() saw them.
 struct CategorizedEvent {
@@ -91,7 +93,7 @@ class CategorizedReplay final : public Sink {
       : process_(process), categories_(categories), take_(take) {}
 
   void run() {
-    if (process_.windows.empty()) begin(0, process_.start);
+    if (process_.windows.empty()) begin_window(0, process_.start);
     Replay(process_).run(*this);
   }
   void slice(const Slice&) override {}
@@ -99,9 +101,9 @@ class CategorizedReplay final : public Sink {
     if (!is_counted(m)) return;
     const MemoryDevice device{m.device_type, m.device_index};
     if (m.window != window_) {
-      if (window_ != nullptr) end(window_->end);
+      if (window_ != nullptr) end_window(window_->end);
       window_ = m.window;
-      begin(window_->number, window_->begin);
+      begin_window(window_->number, window_->begin);
     }
     if (m.bytes > 0) {
       const MemoryCategory category = categories_.of_allocation[next_++];
@@ -118,12 +120,12 @@ class CategorizedReplay final : public Sink {
     MemoryCategory category;
     int64_t bytes;
   };
-  void begin(uint32_t window, UnixNs time) {
+  void begin_window(uint32_t window, UnixNs time) {
     for (const auto& [key, bytes] : categories_.preexisting)
       if (key.first == window)
         take_({CategorizedEvent::Action::kPreexisting, MemoryCategory::kUnknown, key.second, time, bytes});
   }
-  void end(UnixNs time) {
+  void end_window(UnixNs time) {
     for (const auto& [device, blocks] : live_)
       for (const auto& [address, live] : blocks)
         take_({CategorizedEvent::Action::kDestroy, live.category, device, time, live.bytes});

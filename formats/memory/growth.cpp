@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "formats/memory/owners.h"
-#include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 
 namespace torchprof::formats {
@@ -17,17 +16,17 @@ namespace {
 
 using Device = std::pair<int8_t, int8_t>;  // type and index
 
-class GrowthSink final : public Sink {
+class GrowthSink final : public Sink, public Analysis<std::vector<MemoryGrowth>> {
  public:
-  GrowthSink(const Process& process, std::span<const StepSpan> steps)
-      : replay_(process), owners_(process, replay_.names()), steps_(steps.begin(), steps.end()) {
+  GrowthSink(const Process& process, Replay& replay, std::span<const StepSpan> steps)
+      : owners_(process, replay.names()), steps_(steps.begin(), steps.end()) {
+    replay.add(*this);
     std::ranges::sort(steps_, {}, &StepSpan::begin);
     first_ = steps_[1].begin;
     last_ = steps_[steps_.size() - 1 - kGrowthAge].end;
   }
 
-  std::vector<MemoryGrowth> run() {
-    replay_.run(*this);
+  std::vector<MemoryGrowth> finish() override {
     if (!stays_) stays_ = live_;
     return grown();
   }
@@ -102,7 +101,6 @@ class GrowthSink final : public Sink {
     return result;
   }
 
-  Replay replay_;
   MemoryOwners owners_;
   std::vector<StepSpan> steps_;
   int64_t first_, last_;
@@ -121,9 +119,18 @@ bool shows_growth(const Process& process, std::span<const StepSpan> steps) {
   return can_grow(process, steps) && std::ranges::any_of(process.sources, is_memory);
 }
 
+std::unique_ptr<Analysis<std::vector<MemoryGrowth>>> find_growth(const Process& process, Replay& replay,
+                                                                 std::span<const StepSpan> steps) {
+  if (!can_grow(process, steps)) return nullptr;
+  return std::make_unique<GrowthSink>(process, replay, steps);
+}
+
 std::vector<MemoryGrowth> growth_of(const Process& process, std::span<const StepSpan> steps) {
-  if (!can_grow(process, steps)) return {};
-  return GrowthSink(process, steps).run();
+  Replay replay(process);
+  const auto growth = find_growth(process, replay, steps);
+  if (growth == nullptr) return {};
+  replay.run();
+  return growth->finish();
 }
 
 }  // namespace torchprof::formats

@@ -10,10 +10,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
 #include "formats/memory/memory.h"
+#include "formats/replay/replay.h"
 #include "formats/replay/step_samples.h"
 #include "formats/trace/trace.h"
 
@@ -32,10 +34,14 @@ struct MemoryGrowth {
   uint64_t looked = 0;  // how many steps were looked at
 };
 
-// Whether an empty result of growth_of() says that nothing grows: it can have one, and allocations were recorded.
+// Whether an empty result says that nothing grows: it can have one, and allocations were recorded.
 bool shows_growth(const Process& process, std::span<const StepSpan> steps);
 
-// Largest first. Does one replay. Memory: the live blocks.
+// Takes part in a replay of the process; none: too few steps, or several windows. The result: largest first. Memory:
+// the live blocks.
+std::unique_ptr<Analysis<std::vector<MemoryGrowth>>> find_growth(const Process& process, Replay& replay,
+                                                                 std::span<const StepSpan> steps);
+// By a replay of its own.
 std::vector<MemoryGrowth> growth_of(const Process& process, std::span<const StepSpan> steps);
 
 }  // namespace torchprof::formats

@@ -315,10 +315,45 @@ void Replay::Impl::finish(ReplayThread& thread, int64_t t, bool by_window) {
 
 Replay::Replay(const Process& process) : impl_(std::make_unique<Impl>(process)) {}
 Replay::~Replay() = default;
-ReplayStats Replay::run(Sink& sink) {
-  if (impl_->selection().is_all()) return impl_->run(sink);
-  SliceFilter filter(impl_->selection(), impl_->rows(), sink);
-  return impl_->run(filter);
+
+namespace {
+
+// Gives each of several sinks what it is given.
+class Sinks final : public Sink {
+ public:
+  explicit Sinks(const std::vector<Sink*>& sinks) : sinks_(sinks) {}
+  void slice(const Slice& s) override { each(&Sink::slice, s); }
+  void flow(const Flow& f) override { each(&Sink::flow, f); }
+  void step(const StepMark& m) override { each(&Sink::step, m); }
+  void memory(const MemoryEvent& e) override { each(&Sink::memory, e); }
+  void python_memory(const MemoryEvent& e) override { each(&Sink::python_memory, e); }
+  void gpu_call(const GpuCall& c) override { each(&Sink::gpu_call, c); }
+  void gpu_activity(const GpuActivity& a) override { each(&Sink::gpu_activity, a); }
+  void mark(const Mark& m) override { each(&Sink::mark, m); }
+
+ private:
+  template <class Event>
+  void each(void (Sink::*take)(const Event&), const Event& event) {
+    for (Sink* const sink : sinks_) (sink->*take)(event);
+  }
+  const std::vector<Sink*>& sinks_;
+};
+
+}  // namespace
+
+void Replay::add(Sink& sink) { sinks_.push_back(&sink); }
+ReplayStats Replay::run() {
+  Sinks all(sinks_);
+  Sink& sink = sinks_.size() == 1 ? *sinks_.front() : all;
+  ReplayStats stats;
+  if (impl_->selection().is_all()) {
+    stats = impl_->run(sink);
+  } else {
+    SliceFilter filter(impl_->selection(), impl_->rows(), sink);
+    stats = impl_->run(filter);
+  }
+  for (Sink* const each : sinks_) each->end();
+  return stats;
 }
 Names& Replay::names() { return impl_->names(); }
 const std::vector<Row>& Replay::rows() const { return impl_->rows(); }

@@ -180,6 +180,17 @@ class Sink {
   virtual void gpu_call(const GpuCall& call) { (void)call; }
   virtual void gpu_activity(const GpuActivity& activity) { (void)activity; }
   virtual void mark(const Mark& mark) { (void)mark; }
+  // All has been handed out, and the rows are complete.
+  virtual void end() {}
+};
+
+// A question that takes part in a replay, which others may share.
+template <class Result>
+class Analysis {
+ public:
+  virtual ~Analysis() = default;
+  // To be called once, when the replay has run.
+  virtual Result finish() = 0;
 };
 
 struct ReplayStats {
@@ -200,8 +211,14 @@ class Replay {
   Replay(const Replay&) = delete;
   Replay& operator=(const Replay&) = delete;
 
-  // May be called once. The sink may use names() and rows() meanwhile.
-  ReplayStats run(Sink& sink);
+  // Another sink that run() gives all to. Sinks know nothing of each other; they may use names() and rows() meanwhile.
+  void add(Sink& sink);
+  // May be called once.
+  ReplayStats run();
+  ReplayStats run(Sink& sink) {
+    add(sink);
+    return run();
+  }
 
   Names& names();
   // First the threads in the order of Process::tracks, then those that only CUPTI knows. run() adds overflow rows.
@@ -210,6 +227,7 @@ class Replay {
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;
+  std::vector<Sink*> sinks_;
 };
 
 }  // namespace torchprof::formats

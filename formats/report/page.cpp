@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <tuple>
 #include <utility>
 
@@ -18,11 +19,13 @@
 #include "formats/memory/owners.h"
 #include "formats/read/read_trace.h"
 #include "formats/replay/process_label.h"
+#include "formats/replay/replay.h"
 #include "formats/report/page_assets.h"
 #include "formats/report/page_timeline.h"
 #include "formats/report/run_facts.h"
 #include "formats/report/summary.h"
 #include "formats/trace/endings.h"
+#include "formats/trace/roles.h"
 
 namespace torchprof::formats {
 namespace {
@@ -170,39 +173,45 @@ std::vector<Intervals> spans_in_steps(const Report& report) {
   return steps;
 }
 
-std::string flame_json(const Trace& trace, const Report& report, bool has_all_processes) {
-  std::vector<Intervals> steps = spans_in_steps(report);
-  std::map<std::string, uint32_t> numbers;
-  std::vector<std::string> names;
-  std::string threads;
-  const auto sizes = sizes_of_groups(trace);
-  std::map<std::string, MergedFrames> of_groups;  // by label
-  const auto append = [&](const std::string& label, const std::vector<Frame>& frames, const auto& number) {
-    threads.append(threads.empty() ? "" : ",").append("{\"label\":").append(json_string(label));
-    threads.append(",\"frames\":").append(frames_json(frames, number)).append("}");
-  };
-  for (const Process& process : trace.processes) {
-    CallTree tree(process, CallTree::Native::kByText, std::move(steps[process.place - 1]));
+// The flame graphs of all threads. `group`: that of the process, empty if it is shown on its own.
+class FlameGraphs {
+ public:
+  void add(const Process& process, CallTree& tree, const std::string& group) {
     const auto number = [&](uint32_t name) {
       const auto [it, is_new] =
-          numbers.try_emplace(std::string(tree.text({name})), static_cast<uint32_t>(names.size()));
-      if (is_new) names.push_back(it->first);
+          numbers_.try_emplace(std::string(tree.text({name})), static_cast<uint32_t>(names_.size()));
+      if (is_new) names_.push_back(it->first);
       return it->second;
     };
-    const std::string group = group_of(process, sizes, has_all_processes);
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::vector<Frame> frames = frames_of(tree, thread);
       if (group.empty())
         append(process_label(process).append(": ").append(thread.label), frames, number);
       else
-        of_groups[group + ": " + std::string(without_number(thread.label))].add(frames, number);
+        of_groups_[group + ": " + std::string(without_number(thread.label))].add(frames, number);
     }
   }
-  for (const auto& [label, merged] : of_groups) append(label, merged.frames, [](uint32_t name) { return name; });
-  std::string out = "{\"names\":[";
-  for (const std::string& name : names) out.append(&name == names.data() ? "" : ",").append(json_string(name));
-  return out.append("],\"threads\":[").append(threads).append("]}");
-}
+
+  // To be called once.
+  std::string json() {
+    for (const auto& [label, merged] : of_groups_) append(label, merged.frames, [](uint32_t name) { return name; });
+    std::string out = "{\"names\":[";
+    for (const std::string& name : names_) out.append(&name == names_.data() ? "" : ",").append(json_string(name));
+    return out.append("],\"threads\":[").append(threads_).append("]}");
+  }
+
+ private:
+  void append(const std::string& label, const std::vector<Frame>& frames,
+              const std::function<uint32_t(uint32_t)>& number) {
+    threads_.append(threads_.empty() ? "" : ",").append("{\"label\":").append(json_string(label));
+    threads_.append(",\"frames\":").append(frames_json(frames, number)).append("}");
+  }
+
+  std::map<std::string, uint32_t> numbers_;
+  std::vector<std::string> names_;
+  std::string threads_;
+  std::map<std::string, MergedFrames> of_groups_;  // by label
+};
 
 // ---- memory over time ------------------------------------------------------------------------------------
 
@@ -211,10 +220,7 @@ constexpr size_t kMoments = 800;
 // The most that a device had in each of kMoments equal parts of the process's time, counted as its peak is.
 class MemoryLine final : public Sink {
  public:
-  explicit MemoryLine(const Process& process) : process_(process) {
-    Replay replay(process);
-    replay.run(*this);
-  }
+  explicit MemoryLine(const Process& process) : process_(process) {}
   void slice(const Slice&) override {}
   void memory(const MemoryEvent& e) override {
     if (e.is_out_of_memory) return;
@@ -246,41 +252,45 @@ class MemoryLine final : public Sink {
   std::map<std::pair<int8_t, int8_t>, std::vector<int64_t>> lines_;
 };
 
-std::string memory_json(const Trace& trace, bool has_all_processes) {
-  const auto sizes = sizes_of_groups(trace);
+// Those of all processes. Of a group it is that of the process in which the device was fullest.
+class MemoryLines {
+ public:
+  void add(const Process& process, const MemoryLine& memory, const std::string& group) {
+    for (const auto& [device, bytes] : memory.lines()) {
+      Line line{device_text(device.first, device.second) + " of " + process_label(process),
+                process.capture_end - process.start, *std::ranges::max_element(bytes), bytes};
+      if (!group.empty()) line.label += ", the most of " + group;
+      const auto known = fullest_.find({shown_group(process), device.first, device.second});
+      if (group.empty() || known == fullest_.end()) {
+        if (!group.empty()) fullest_[{shown_group(process), device.first, device.second}] = all_.size();
+        all_.push_back(std::move(line));
+      } else if (line.most > all_[known->second].most) {
+        all_[known->second] = std::move(line);
+      }
+    }
+  }
+
+  std::string json() const {
+    std::string out = "[";
+    for (const Line& line : all_) {
+      out.append(out.size() > 1 ? "," : "").append("{\"label\":").append(json_string(line.label));
+      out.append(",\"ns\":").append(std::to_string(line.ns)).append(",\"bytes\":[");
+      for (size_t i = 0; i < line.bytes.size(); ++i)
+        out.append(i == 0 ? "" : ",").append(std::to_string(line.bytes[i]));
+      out.append("]}");
+    }
+    return out + "]";
+  }
+
+ private:
   struct Line {
     std::string label;
     int64_t ns, most;
     std::vector<int64_t> bytes;
   };
-  std::vector<Line> all;
-  // Of a group that one in which the device was fullest, by group and device: its place in `all`.
-  std::map<std::tuple<uint32_t, int8_t, int8_t>, size_t> fullest;
-  for (const Process& process : trace.processes) {
-    const std::string group = group_of(process, sizes, has_all_processes);
-    const MemoryLine memory(process);
-    for (const auto& [device, bytes] : memory.lines()) {
-      Line line{device_text(device.first, device.second) + " of " + process_label(process),
-                process.capture_end - process.start, *std::ranges::max_element(bytes), bytes};
-      if (!group.empty()) line.label += ", the most of " + group;
-      const auto known = fullest.find({shown_group(process), device.first, device.second});
-      if (group.empty() || known == fullest.end()) {
-        if (!group.empty()) fullest[{shown_group(process), device.first, device.second}] = all.size();
-        all.push_back(std::move(line));
-      } else if (line.most > all[known->second].most) {
-        all[known->second] = std::move(line);
-      }
-    }
-  }
-  std::string out = "[";
-  for (const Line& line : all) {
-    out.append(out.size() > 1 ? "," : "").append("{\"label\":").append(json_string(line.label));
-    out.append(",\"ns\":").append(std::to_string(line.ns)).append(",\"bytes\":[");
-    for (size_t i = 0; i < line.bytes.size(); ++i) out.append(i == 0 ? "" : ",").append(std::to_string(line.bytes[i]));
-    out.append("]}");
-  }
-  return out + "]";
-}
+  std::vector<Line> all_;
+  std::map<std::tuple<uint32_t, int8_t, int8_t>, size_t> fullest_;  // by group and device: its place in `all_`
+};
 
 // ---- the page --------------------------------------------------------------------------------------------
 
@@ -407,11 +417,29 @@ void write_html(const Trace& trace, Output& out, const PageOptions& options) {
   const TableOptions tables = all_tables(true, options);
   const Report report = report_for(trace, tables);
   const RunFacts facts = facts_of(trace);
+  // What is drawn wants the steps of all processes, so that it takes a replay of its own.
+  TimelineOfRun timeline(trace, report);
+  FlameGraphs flames;
+  MemoryLines memory;
+  std::vector<Intervals> steps = spans_in_steps(report);
+  const auto sizes = sizes_of_groups(trace);
+  for (const Process* process : in_shown_order(trace.processes)) {
+    Replay replay(*process);
+    const std::unique_ptr<Sink> drawing = timeline.draw(*process, replay);
+    CallTree tree(*process, replay, CallTree::Native::kByText, std::move(steps[process->place - 1]));
+    MemoryLine line(*process);
+    replay.add(line);
+    replay.run();
+    const std::string group = group_of(*process, sizes, options.has_all_processes);
+    flames.add(*process, tree, group);
+    memory.add(*process, line, group);
+    process->spool->release();
+  }
   write_page({.report = summary_text(report, tables),
               .facts = facts_json(facts),
-              .timeline = timeline_json(trace, report),
-              .flame = flame_json(trace, report, options.has_all_processes),
-              .memory = memory_json(trace, options.has_all_processes)},
+              .timeline = timeline.json(),
+              .flame = flames.json(),
+              .memory = memory.json()},
              facts, report, out);
 }
 

@@ -15,11 +15,14 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "formats/read/events.h"
+#include "formats/replay/replay.h"
 #include "formats/report/report.h"
 #include "formats/trace/trace.h"
 
@@ -125,9 +128,24 @@ class PageTimeline {
   uint64_t left_out_processes_ = 0;
 };
 
-// As PageTimeline::json(). `report` is of the same trace.
-std::string timeline_json(const Trace& trace, const Report& report);
-// `file` with timelines; `report` is of it.
+// The timeline of a run, from a replay of each process that it shows, in the order in which processes are shown.
+class TimelineOfRun {
+ public:
+  // `report` is of the same trace. Both have to live as long.
+  TimelineOfRun(const Trace& trace, const Report& report);
+  // Takes part in the replay of the process, which the result must not outlive; null: the process is not shown.
+  std::unique_ptr<Sink> draw(const Process& process, Replay& replay);
+  // As PageTimeline::json().
+  std::string json();
+
+ private:
+  std::vector<const Process*> processes_;  // in the order in which they are shown
+  const Report& report_;
+  PageTimeline timeline_;
+  std::set<uint32_t> shown_;  // places
+};
+
+// As PageTimeline::json(). `file` with timelines; `report` is of it.
 std::string timeline_json(const TraceFile& file, const Report& report);
 
 }  // namespace torchprof::formats

@@ -12,6 +12,7 @@
 #include "formats/replay/replay.h"
 #include "formats/report/page_timeline.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/trace/roles.h"
 #include "formats/values/inputs.h"
 
 namespace torchprof::formats {
@@ -20,14 +21,9 @@ namespace {
 // Gives what one process did to the timeline.
 class TimelineSink final : public Sink {
  public:
-  TimelineSink(const Process& process, PageTimeline& timeline)
-      : process_(process), timeline_(timeline), replay_(process) {
-    replay_.run(*this);
-    make_rows();
-    Names& names = replay_.names();
-    const auto name = [&](uint32_t name) { return timeline.name(names.text({name})); };
-    timeline.settle([this](uint32_t row) { return rows_[row]; }, name,
-                    [&](uint32_t detail) { return timeline.name(detail_text(detail)); }, name);
+  TimelineSink(const Process& process, PageTimeline& timeline, Replay& replay)
+      : process_(process), timeline_(timeline), replay_(replay) {
+    replay.add(*this);
   }
 
   void slice(const Slice& s) override {
@@ -51,6 +47,13 @@ class TimelineSink final : public Sink {
     uint32_t by = 0;
     if (a.call != nullptr && a.call->op >= 0) by = (*a.call->stack)[a.call->op].name.value;
     timeline_.add({a.begin.value, a.end - a.begin, stream->second << 1 | 1, a.name.value, 0, by, kind});
+  }
+  void end() override {
+    make_rows();
+    Names& names = replay_.names();
+    const auto name = [&](uint32_t name) { return timeline_.name(names.text({name})); };
+    timeline_.settle([this](uint32_t row) { return rows_[row]; }, name,
+                     [&](uint32_t detail) { return timeline_.name(detail_text(detail)); }, name);
   }
 
  private:
@@ -99,17 +102,14 @@ class TimelineSink final : public Sink {
 
   const Process& process_;
   PageTimeline& timeline_;
-  Replay replay_;
+  Replay& replay_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> streams_;  // device and stream
   // Of the timeline, by those of the slices: a thread's times 2, a stream's times 2, plus 1.
   std::vector<uint32_t> rows_;
 };
 
-}  // namespace
-
-std::string timeline_json(const Trace& trace, const Report& report) {
-  std::vector<const Process*> processes(trace.processes.size());
-  for (const Process& p : trace.processes) processes[p.place - 1] = &p;
+// Of each process those that were recorded in full.
+std::vector<std::vector<StepSpan>> steps_in_full(const Report& report) {
   std::vector<std::vector<StepSpan>> steps;
   for (const ReportPart& part : report.parts) {
     steps.push_back(part.statistics.steps.spans);
@@ -119,29 +119,39 @@ std::string timeline_json(const Trace& trace, const Report& report) {
       if (step.in_full) in_full.insert(step.step);
     std::erase_if(steps.back(), [&](const StepSpan& span) { return !in_full.contains(span.number); });
   }
-  PageTimeline timeline(timeline_views(steps, trace.start.value, trace.end.value));
+  return steps;
+}
+
+}  // namespace
+
+TimelineOfRun::TimelineOfRun(const Trace& trace, const Report& report)
+    : processes_(in_shown_order(trace.processes)),
+      report_(report),
+      timeline_(timeline_views(steps_in_full(report), trace.start.value, trace.end.value)) {
   // Those whose steps are shown are among the first, as there may be no room for all.
   const auto runs = [&](const Process& p, bool has_shown_step) {
-    return std::ranges::any_of(timeline.views(), [&](const TimelineView& view) {
-      const bool is_its_step = view.of_steps != 0 && processes[view.process] == &p;
+    return std::ranges::any_of(timeline_.views(), [&](const TimelineView& view) {
+      const bool is_its_step = view.of_steps != 0 && processes_[view.process] == &p;
       return has_shown_step ? is_its_step : p.start.value < view.end && p.end.value > view.begin && !is_its_step;
     });
   };
-  std::set<uint32_t> shown;  // places
   for (const bool has_shown_step : {true, false})
-    for (const Process* p : processes) {
-      if (shown.contains(p->place) || !runs(*p, has_shown_step)) continue;
-      if (shown.size() < kTimelineProcesses)
-        shown.insert(p->place);
+    for (const Process* p : processes_) {
+      if (shown_.contains(p->place) || !runs(*p, has_shown_step)) continue;
+      if (shown_.size() < kTimelineProcesses)
+        shown_.insert(p->place);
       else
-        timeline.leave_out_process();
+        timeline_.leave_out_process();
     }
-  for (const Process* p : processes) {
-    if (!shown.contains(p->place)) continue;
-    const TimelineSink sink(*p, timeline);
-    p->spool->release();
-  }
-  return timeline.json(report.start.value, [&](size_t i) { return process_label(*processes[i]); });
+}
+
+std::unique_ptr<Sink> TimelineOfRun::draw(const Process& process, Replay& replay) {
+  if (!shown_.contains(process.place)) return nullptr;
+  return std::make_unique<TimelineSink>(process, timeline_, replay);
+}
+
+std::string TimelineOfRun::json() {
+  return timeline_.json(report_.start.value, [this](size_t i) { return process_label(*processes_[i]); });
 }
 
 }  // namespace torchprof::formats

@@ -119,15 +119,15 @@ std::string hosts_text(const Trace& trace) {
 }
 
 // Steps that are units are steps in all tables.
-void take_unit(ReportPart& part, const Process& p, const StatisticsRequest& request, const Timeline& timeline,
-               const RecurringUnit& unit) {
+void take_unit(ReportPart& part, const Process& p, const StatisticsRequest& request, const SecondPassRequest& second,
+               const Timeline& timeline, const RecurringUnit& unit) {
   Statistics& statistics = part.statistics;
   statistics.steps = steps_of(unit);
   // Those of training are not meant.
   part.run.reset();
   part.all_steps = {};
   if (request.has_step_parts) statistics.step_parts = step_parts_of(timeline, statistics.steps.spans);
-  if (request.has_memory_growth) statistics.growth = growth_of(p, statistics.steps.spans);
+  if (second.has_memory_growth) statistics.growth = growth_of(p, statistics.steps.spans);
 }
 
 // Of what --step names, for when no process of a file has it.
@@ -159,7 +159,7 @@ std::vector<uint32_t> jobs_in_order(const Trace& trace) {
 }
 
 // Of one process, for which no other is needed.
-void add_own_sums(TimelineSums& sums, const Timeline& timeline, const TimelineRequest& request) {
+void add_own_sums(TimelineSums& sums, const Timeline& timeline, const SecondPassRequest& request) {
   if (!request.has_gpu && !request.has_launches) return;
   const TimelineIndex index(timeline);
   if (request.has_gpu) sums.gpu = gpu_times_of(index);
@@ -184,8 +184,33 @@ struct ReplayedPart {
   uint64_t too_deep = 0;
 };
 
+// Adds to `part`, which has its statistics. The timeline, if it is wanted.
+std::optional<Timeline> second_pass_of(const Process& p, const StatisticsRequest& request,
+                                       const SecondPassRequest& second, ReportPart& part) {
+  Statistics& statistics = part.statistics;
+  const std::vector<StepSpan>& steps = statistics.steps.spans;
+  const bool has_categories = second.has_memory_categories && !statistics.memory.empty();
+  const bool has_timeline = second.has_timelines() || (second.has_units && wants_unit(p, steps));
+  if (!second.has_memory_growth && !has_categories && !has_timeline) return std::nullopt;
+  Replay replay(p);
+  RecurringUnit unit;
+  std::unique_ptr<Analysis<std::vector<MemoryGrowth>>> growth;
+  std::unique_ptr<Analysis<PeakCategories>> categories;
+  std::unique_ptr<Analysis<Timeline>> building;
+  if (second.has_memory_growth) growth = find_growth(p, replay, steps);
+  if (has_categories) categories = find_peak_categories(p, replay, statistics.memory);
+  if (has_timeline) building = build_timeline(p, replay, usual_of(p, steps, std::identity()), &unit);
+  if (growth || categories || building) replay.run();
+  if (growth) statistics.growth = growth->finish();
+  if (categories) statistics.memory_categories = categories->finish();
+  if (!building) return std::nullopt;
+  Timeline timeline = building->finish();
+  if (!unit.name.empty()) take_unit(part, p, request, second, timeline, unit);
+  return timeline;
+}
+
 // Of several processes at once (parallel.h).
-ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& request, const TimelineRequest& timelines) {
+ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& request, const SecondPassRequest& second) {
   const auto begun = std::chrono::steady_clock::now();
   ReplayedPart out{
       {std::to_string(p.pid), command_text(p), ending_text(p), p.counts.records, p.role, statistics_of(p, request)}};
@@ -197,16 +222,12 @@ ReplayedPart replay_for_report(const Process& p, const StatisticsRequest& reques
   part.host = p.host;
   part.rank = distributed_of(p).rank;
   add_recorder(part, p, begun);
-  const bool has_units = timelines.has_units && wants_unit(p, part.statistics.steps.spans);
-  if (timelines.has_any() || has_units) {
-    RecurringUnit unit;
-    Timeline timeline = timeline_of(p, usual_of(p, part.statistics.steps.spans, std::identity()), &unit);
-    if (!unit.name.empty()) take_unit(part, p, request, timeline, unit);
-    out.too_deep = timeline.too_deep;
-    if (timelines.has_advice)
-      out.advice = advice_of(timeline, part.statistics.growth, facts_of_process(p, part.statistics.steps.spans));
-    add_own_sums(part.timeline, timeline, timelines);
-    if (timelines.has_path) out.timeline = std::move(timeline);
+  if (std::optional<Timeline> timeline = second_pass_of(p, request, second, part)) {
+    out.too_deep = timeline->too_deep;
+    if (second.has_advice)
+      out.advice = advice_of(*timeline, part.statistics.growth, facts_of_process(p, part.statistics.steps.spans));
+    add_own_sums(part.timeline, *timeline, second);
+    if (second.has_path) out.timeline = std::move(*timeline);
   }
   part.typical = typical_parts_of(p, part.statistics.step_parts);
   p.spool->release();
@@ -256,7 +277,7 @@ ReportPart& Report::add(ReportPart part) {
   return parts.emplace_back(std::move(part));
 }
 
-Report report_of(const Trace& trace, const StatisticsRequest& request, const TimelineRequest& timelines) {
+Report report_of(const Trace& trace, const StatisticsRequest& request, const SecondPassRequest& second) {
   Report report;
   std::vector<ProcessAdvice> advice;
   std::deque<Timeline> of_processes;
@@ -264,9 +285,8 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   report.start = trace.start;
   uint64_t too_deep = 0, unfinished = 0;
   EventCounts counts;
-  std::vector<const Process*> by_place(trace.processes.size());
-  for (const Process& p : trace.processes) by_place[p.place - 1] = &p;
-  const auto replayed = [&](size_t i) { return replay_for_report(*by_place[i], request, timelines); };
+  const std::vector<const Process*> by_place = in_shown_order(trace.processes);
+  const auto replayed = [&](size_t i) { return replay_for_report(*by_place[i], request, second); };
   in_order(by_place.size(), replayed, [&](size_t i, ReplayedPart one) {
     counts += by_place[i]->counts;
     too_deep += one.too_deep;
@@ -277,7 +297,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     if (!by_place[i]->clean_exit) unfinished += one.part.statistics.unfinished;
     report.add(std::move(one.part));
   });
-  if (timelines.has_path) add_paths(report, all);
+  if (second.has_path) add_paths(report, all);
   const std::vector<uint32_t> jobs = jobs_in_order(trace);
   for (size_t i = 0; i < report.parts.size(); ++i) put_into_job(report.parts[i].statistics.comms, jobs[i]);
   uint64_t kernels = 0;
@@ -295,7 +315,7 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
     report.notes.push_back("the ends of " + plural(unfinished, "call") +
                            " that had not returned when the recording broke off: in tables they last until then");
   add_depth_note(report, too_deep);
-  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, jobs);
+  if (second.has_advice) report.advice = advice_for(report.parts, advice, jobs);
   report.gpu_remarks = gpu_remarks_of(trace);
   report.captured = captured_of(trace);
   uint64_t steps = 0, captured = 0;
@@ -309,12 +329,12 @@ Report report_of(const Trace& trace, const StatisticsRequest& request, const Tim
   return report;
 }
 
-Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines, const std::string& step) {
-  TraceFile file = read_trace(trace_file, {.step = step, .has_timelines = true, .has_inputs = timelines.has_advice});
-  return report_of(file, trace_file.filename().string(), timelines);
+Report report_of(const std::filesystem::path& trace_file, const SecondPassRequest& second, const std::string& step) {
+  TraceFile file = read_trace(trace_file, {.step = step, .has_timelines = true, .has_inputs = second.has_advice});
+  return report_of(file, trace_file.filename().string(), second);
 }
 
-Report report_of(TraceFile& file, const std::string& name, const TimelineRequest& timelines) {
+Report report_of(TraceFile& file, const std::string& name, const SecondPassRequest& second) {
   Report report;
   report.start = file.start;
   uint64_t slices = 0;
@@ -325,19 +345,19 @@ Report report_of(TraceFile& file, const std::string& name, const TimelineRequest
   for (auto& part : file.processes) {
     too_deep += part.timeline.too_deep;
     unit_names.add(part.timeline, file.step, !part.timeline.unit.empty());
-    if (timelines.has_advice)
+    if (second.has_advice)
       advice.push_back(advice_of(part.timeline, part.statistics.growth, {.is_loader = is_loader(part.role)}));
     slices += part.statistics.slices;
     all.push_back(&part.timeline);
     ReportPart& added =
         report.add({printable(part.pid), part.name, "", {}, printable(part.role), std::move(part.statistics)});
-    add_own_sums(added.timeline, part.timeline, timelines);
+    add_own_sums(added.timeline, part.timeline, second);
     added.typical = typical_parts(added.statistics.step_parts);
     added.rank = rank_in(added.role);
   }
   unit_names.check();
-  if (timelines.has_path) add_paths(report, all);
-  if (timelines.has_advice) report.advice = advice_for(report.parts, advice, {});
+  if (second.has_path) add_paths(report, all);
+  if (second.has_advice) report.advice = advice_for(report.parts, advice, {});
   report.headline = plural(report.parts.size(), "process") + ", " + duration_text(static_cast<double>(file.wall_ns)) +
                     ": " + plural(slices, "slice") + " in " + printable(name);
   add_depth_note(report, too_deep);

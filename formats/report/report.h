@@ -32,14 +32,18 @@ struct TimelineSums {
   std::optional<Launches> launches{};
   std::optional<PathSums> path{};
 };
-struct TimelineRequest {
+// What wants to know the steps of a process, or when its memory was at its peak: a second replay of a run makes all of
+// it together.
+struct SecondPassRequest {
   bool has_gpu = false;
   bool has_launches = false;
   bool has_path = false;
   bool has_advice = false;
   bool has_units = false;  // the units of processes without steps (formats/timeline/units.h)
+  bool has_memory_growth = false;
+  bool has_memory_categories = false;
   bool has_sums() const { return has_gpu || has_launches || has_path; }
-  bool has_any() const { return has_sums() || has_advice; }
+  bool has_timelines() const { return has_sums() || has_advice; }
 };
 
 struct ReportPart {  // one process
@@ -113,17 +117,17 @@ struct Report {
 };
 
 // Timelines: each process is replayed once more.
-Report report_of(const Trace& trace, const StatisticsRequest& request = {}, const TimelineRequest& timelines = {});
+Report report_of(const Trace& trace, const StatisticsRequest& request = {}, const SecondPassRequest& second = {});
 // From a trace file of any form that formats/read/read_trace.h reads. Throws Error naming the file and the cause.
 // `step`: ReadRequest::step.
-Report report_of(const std::filesystem::path& trace_file, const TimelineRequest& timelines = {},
+Report report_of(const std::filesystem::path& trace_file, const SecondPassRequest& second = {},
                  const std::string& step = {});
 
 // What is to be known of the GPUs' times and clocks, likewise; it stands below the table of GPUs.
 std::vector<std::string> gpu_remarks_of(const Trace& trace);
 
 // From what was read of it with timelines, which stay there; `name`: of the file.
-Report report_of(TraceFile& file, const std::string& name, const TimelineRequest& timelines = {});
+Report report_of(TraceFile& file, const std::string& name, const SecondPassRequest& second = {});
 
 // What was not captured, lost or damaged, as lines for people. A line that several processes have comes once, with
 // their ids.

@@ -390,13 +390,16 @@ bool has_ranks(const Trace& trace) {
   return std::ranges::count_if(trace.processes, [](const Process& p) { return p.role.starts_with("rank "); }) > 1;
 }
 
-TimelineRequest timelines_for(const std::vector<std::string>& tables) {
+// `is_detailed`: with all columns.
+SecondPassRequest second_pass_for(const std::vector<std::string>& tables, bool is_detailed) {
   const auto names = [&tables](const char* table) { return std::ranges::find(tables, table) != tables.end(); };
   return {.has_gpu = names("gpu"),
           .has_launches = names("launches"),
           .has_path = names("critical"),
           .has_advice = tables.empty() || names("advice"),
-          .has_units = tables.empty() || names("steps")};
+          .has_units = tables.empty() || names("steps"),
+          .has_memory_growth = tables.empty() || names("advice") || (is_detailed && names("memory")),
+          .has_memory_categories = is_detailed && (tables.empty() || names("memory"))};
 }
 
 }  // namespace
@@ -463,14 +466,12 @@ Report report_for(const Trace& trace, const TableOptions& options) {
                     .has_comms = names("comms") || is_shown("advice") || (is_shown("steps") && has_ranks(trace)),
                     .has_threads = names("threads"),
                     .has_module_costs = is_detailed && is_shown("modules"),
-                    .has_lines = is_detailed && is_shown("python"),
-                    .has_memory_growth = (is_detailed && is_shown("memory")) || is_shown("advice"),
-                    .has_memory_categories = is_detailed && is_shown("memory")},
-                   timelines_for(options.tables));
+                    .has_lines = is_detailed && is_shown("python")},
+                   second_pass_for(options.tables, is_detailed));
 }
 
 Report report_for(TraceFile& file, const std::string& name, const TableOptions& options) {
-  return report_of(file, name, timelines_for(options.tables));
+  return report_of(file, name, second_pass_for(options.tables, false));
 }
 
 std::string summary_text(const Trace& trace, const TableOptions& options) {
@@ -489,7 +490,7 @@ std::string summary_text(const std::filesystem::path& trace_file, const TableOpt
                   " needs the raw records of a run, which run --discard removes");
   TableOptions of_file = options;
   of_file.grouping = {};
-  return summary_text(report_of(trace_file, timelines_for(options.tables), options.step), of_file);
+  return summary_text(report_of(trace_file, second_pass_for(options.tables, false), options.step), of_file);
 }
 
 }  // namespace torchprof::formats

@@ -18,13 +18,23 @@
 namespace torchprof::formats {
 namespace {
 
-class TimelineSink final : public Sink {
+class TimelineSink final : public Sink, public Analysis<Timeline> {
  public:
-  TimelineSink(const Process& process, Timeline& into)
-      : process_(process), into_(into), replay_(process), places_(process, replay_.names()) {}
+  TimelineSink(const Process& process, Replay& replay, std::span<const StepSpan> steps, RecurringUnit* unit)
+      : process_(process),
+        replay_(replay),
+        places_(process, replay_.names()),
+        is_to_find_(wants_unit(process, steps)),
+        unit_(unit) {
+    replay.add(*this);
+    into_.begin = process.start.value;
+    into_.end = process.capture_end.value;
+    into_.steps = chosen_steps(is_to_find_ ? std::span<const StepSpan>{} : steps, process.counts.records / 2);
+    into_.step_use = step_use_of(process);
+    into_.machine_use = machine_use_of(process);
+  }
 
-  void run() {
-    replay_.run(*this);
+  Timeline finish() override {
     for (size_t row = 0; row < into_.rows.size(); ++row) {
       const Row& known = replay_.rows()[row];
       const std::string_view name = known.python_name.empty() ? known.thread_name : known.python_name;
@@ -36,6 +46,8 @@ class TimelineSink final : public Sink {
       for (const auto& [number, device] : process_.gpu->devices())
         into_.device_names[number] = process_.string(device.name);
     into_.finish();
+    if (is_to_find_) find();
+    return std::move(into_);
   }
 
   void slice(const Slice& s) override {
@@ -109,6 +121,14 @@ class TimelineSink final : public Sink {
   }
 
  private:
+  void find() {
+    std::vector<StepSpan> windows;
+    for (const Window& w : process_.windows) windows.push_back({w.begin.value, w.end.value, w.number});
+    RecurringUnit found = find_unit(into_, {process_.selection.step, windows});
+    use_unit(into_, found);
+    if (unit_ != nullptr) *unit_ = std::move(found);
+  }
+
   void add_samples() {
     if (process_.samples.empty()) return;
     std::unordered_map<uint32_t, uint32_t> rows;  // by tid
@@ -267,9 +287,11 @@ class TimelineSink final : public Sink {
   }
 
   const Process& process_;
-  Timeline& into_;
-  Replay replay_;
+  Timeline into_;
+  Replay& replay_;
   ProgramPlaces places_;
+  const bool is_to_find_;  // a unit
+  RecurringUnit* const unit_;
   const bool has_stacks_ = process_.native != nullptr || process_.call_sites.size() > 1;
   std::vector<uint32_t> names_;                    // by NameId
   std::unordered_map<uint32_t, uint32_t> inputs_;  // by StringId
@@ -321,24 +343,16 @@ bool wants_unit(const Process& process, std::span<const StepSpan> steps) {
   return steps.empty() && is_program;
 }
 
-Timeline timeline_of(const Process& process, std::span<const StepSpan> steps, RecurringUnit* unit) {
-  Timeline timeline;
-  const bool is_to_find = wants_unit(process, steps);
-  if (is_to_find) steps = {};
-  timeline.begin = process.start.value;
-  timeline.end = process.capture_end.value;
-  timeline.steps = chosen_steps(steps, process.counts.records / 2);
-  timeline.step_use = step_use_of(process);
-  timeline.machine_use = machine_use_of(process);
-  TimelineSink(process, timeline).run();
-  if (is_to_find) {
-    std::vector<StepSpan> windows;
-    for (const Window& w : process.windows) windows.push_back({w.begin.value, w.end.value, w.number});
-    RecurringUnit found = find_unit(timeline, {process.selection.step, windows});
-    use_unit(timeline, found);
-    if (unit != nullptr) *unit = std::move(found);
-  }
-  return timeline;
+std::unique_ptr<Analysis<Timeline>> build_timeline(const Process& process, Replay& replay,
+                                                   std::span<const StepSpan> steps, RecurringUnit* unit) {
+  return std::make_unique<TimelineSink>(process, replay, steps, unit);
+}
+
+Timeline timeline_of(const Process& process, std::span<const StepSpan> steps) {
+  Replay replay(process);
+  TimelineSink sink(process, replay, steps, nullptr);
+  replay.run();
+  return sink.finish();
 }
 
 }  // namespace torchprof::formats

@@ -395,4 +395,10 @@ void assign_roles(std::vector<Process>& processes) {
   }
 }
 
+std::vector<const Process*> in_shown_order(const std::vector<Process>& processes) {
+  std::vector<const Process*> shown(processes.size());
+  for (const Process& p : processes) shown[p.place - 1] = &p;
+  return shown;
+}
+
 }  // namespace torchprof::formats

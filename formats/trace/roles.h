@@ -30,6 +30,8 @@ namespace torchprof::formats {
 //           resource trackers that work for the same process. An epoch is one pass through a DataLoader that started
 //           workers, be it for training or validation
 void assign_roles(std::vector<Process>& processes);
+// By their places.
+std::vector<const Process*> in_shown_order(const std::vector<Process>& processes);
 
 // Who belongs together: the ranks of one job, or one program, each with those that work for it. Of a script that trains
 // twice each training is a job; so is every command that a program starts.

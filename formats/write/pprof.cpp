@@ -250,7 +250,9 @@ void write_pprof(const Trace& trace, Processes processes, Output& out) {
   PprofWriter writer(out);
   writer.head(trace.start, trace.end - trace.start);
   for (const Process& process : processes) {
-    CallTree tree(process, CallTree::Native::kByAddress);
+    Replay replay(process);
+    CallTree tree(process, replay, CallTree::Native::kByAddress);
+    replay.run();
     std::vector<uint64_t> known(tree.names() + 1);  // by name; 0: not made yet
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::string labels = writer.labels(process_label(process), thread.label);

@@ -61,7 +61,9 @@ void write_speedscope(const Trace&, Processes processes, Output& out) {
   Frames frames;
   const char* comma = "\n";
   for (const Process& process : processes) {
-    CallTree tree(process);
+    Replay replay(process);
+    CallTree tree(process, replay);
+    replay.run();
     std::vector<size_t> numbers(tree.names() + 1);  // frame index plus 1; 0: not made yet
     const auto number = [&](NameId name) {
       size_t& known = numbers[name.value];

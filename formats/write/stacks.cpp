@@ -20,7 +20,9 @@ std::string frame(std::string_view text) {
 
 void write(Processes processes, int64_t CallTree::Node::*metric, Output& out) {
   for (const Process& process : processes) {
-    CallTree tree(process);
+    Replay replay(process);
+    CallTree tree(process, replay);
+    replay.run();
     std::vector<std::string> frames(tree.names() + 1);
     for (const CallTree::Thread& thread : tree.threads()) {
       const std::string head = frame(process_label(process)).append(";").append(frame(thread.label));

@@ -23,6 +23,7 @@
 #include "formats/ranks/choose.h"
 #include "formats/report/summary.h"
 #include "formats/trace/endings.h"
+#include "formats/trace/roles.h"
 #include "launcher/run/next_command.h"
 #include "launcher/run/too_large.h"
 #include "launcher/run_dir/input.h"
@@ -69,10 +70,8 @@ std::string process_lines(const formats::Trace& trace) {
   std::map<uint32_t, size_t> sizes;  // of groups, each of which is one line
   for (const formats::Process& process : trace.processes) ++sizes[formats::shown_group(process)];
   size_t shown = 0, told = 0;
-  std::vector<const formats::Process*> in_order(count);
-  for (const formats::Process& process : trace.processes) in_order[process.place - 1] = &process;
   std::string out = "\n";
-  for (const formats::Process* process : in_order) {
+  for (const formats::Process* process : formats::in_shown_order(trace.processes)) {
     const uint32_t group = formats::shown_group(*process);
     const auto size = sizes.find(group);
     if (group != 0 && size == sizes.end()) continue;  // it is in a line that came

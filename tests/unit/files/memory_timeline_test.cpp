@@ -109,9 +109,10 @@ TEST_CASE("at a peak each category has what lived then, and what no event tells 
   b.at(6'000).op_end(1).clean_exit(7'000);
   const test::LoadedTrace trace(b);
   const Process& process = trace->processes[0];
-  const auto memory_of = statistics_of(process).memory;
-  CHECK(categories_at_peaks(process, memory_of) ==
-        PeakCategories{{{int8_t{1}, int8_t{0}}, CategorySizes{0, 0, 0, 160, 0, 0, 0, 1000}}});
+  Replay replay(process);
+  const auto categories = find_peak_categories(process, replay, statistics_of(process).memory);
+  replay.run();
+  CHECK(categories->finish() == PeakCategories{{{int8_t{1}, int8_t{0}}, CategorySizes{0, 0, 0, 160, 0, 0, 0, 1000}}});
 }
 
 TEST_CASE("the timeline has times and sizes as torch's") {

@@ -7,7 +7,9 @@
 #include <map>
 #include <random>
 
+#include "formats/analysis/call_tree.h"
 #include "formats/replay/thread_stack.h"
+#include "tests/unit/support/small_training.h"
 #include "tests/unit/support/spool_builder.h"
 
 namespace replay_test {
@@ -900,6 +902,47 @@ TEST_CASE("windows that overlap, end before they begin or lie outside of the pro
     check_nesting(r);
     for (const Slice& s : r.sink.slices) CHECK(s.end.value <= test::kStartNs + 1000);
   }
+}
+
+TEST_CASE("sinks that share a replay are given what each is given alone, and told once that it is over") {
+  class EndSink final : public Sink {
+   public:
+    explicit EndSink(Names& names) : names_(names) {}
+    // One that adds names of its own.
+    void slice(const Slice&) override { names_.intern("name " + std::to_string(++slices)); }
+    void end() override { ++ends; }
+    size_t slices = 0, ends = 0;
+
+   private:
+    Names& names_;
+  };
+  SpoolBuilder b;
+  test::train(b, 100);
+  const Replayed alone(b);
+  const test::LoadedTrace trace(b);
+  Replay replay(trace->processes.at(0));
+  EndSink before(replay.names()), after(replay.names());
+  TextSink shared(replay, replay.names());
+  replay.add(before);
+  replay.add(shared);
+  CallTree tree(trace->processes.at(0), replay);
+  replay.add(after);
+  replay.run();
+  CHECK(shared.text == alone.sink.text);
+  CHECK(shared.steps.size() == alone.sink.steps.size());
+  CHECK(std::pair(before.slices, before.ends) == std::pair(shared.slices.size(), size_t{1}));
+  CHECK(std::pair(after.slices, after.ends) == std::pair(shared.slices.size(), size_t{1}));
+
+  // Names that come later are not the tree's.
+  const size_t names = tree.names();
+  replay.names().intern("later");
+  CHECK(tree.names() == names);
+  std::string paths;
+  tree.each_path(tree.threads().at(0), [&](const std::vector<NameId>& path, const CallTree::Node&) {
+    for (const NameId name : path) paths.append("/").append(tree.text(name));
+    paths.append("\n");
+  });
+  CHECK(paths.find("/nn.Module: Linear_0/aten::linear\n") != paths.npos);
 }
 
 }  // namespace replay_test
