@@ -53,7 +53,6 @@ class Shapes {
     Group group;
     GroupCost on_rows{.by_step = std::vector<int64_t>(o_.view.steps().size())};
     std::map<Shape, double> by_table;
-    uint32_t forward = kNoSpan;
     for (uint32_t i = 0; i < o_.count(); ++i) {
       if (!o_.is_operator(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
       const std::string_view name = o_.text(i);
@@ -70,29 +69,24 @@ class Shapes {
         part = part_of_tables(i, tables);
         if (part == 0) continue;
       }
-      on_rows.add(o_.claims.step_of(i), o_.row.place[i],
-                  static_cast<int64_t>(part * static_cast<double>(o_.claims.free_ns(i))));
+      // The place is the forward's.
+      on_rows.add(o_.claims.step_of(i), 0, static_cast<int64_t>(part * static_cast<double>(o_.claims.free_ns(i))));
       group.add(i);
       i = o_.claims.end_of(i) - 1;
     }
     const auto most = std::ranges::max_element(by_table, {}, [](const auto& each) { return each.second; });
     if (most == by_table.end()) return;
     const auto& [sizes, of] = *tables.find(most->first);
-    forward = of.second;
-    const int64_t cost = on_rows.typical(1 - static_cast<double>(of.first) / static_cast<double>(sizes[0]));
-    if (!is_worth(cost, on_rows.is_rare() ? o_.view.step_ns() : o_.view.typical_ns())) return;
-    o_.claims.claim(group);
-    o_.findings.push_back(
+    o_.tell(
         {.rule = "dense gradient",
-         .cost_ns = cost,
          .what = "Gradients of embeddings are dense, so that backward, zero_grad and optimizer work on all rows: {}.",
          .evidence = "A batch uses at most " + std::to_string(of.first) + " of the " + std::to_string(sizes[0]) +
                      " rows of an embedding " + shape_text(sizes) + ".",
-         .where = forward == kNoSpan ? std::string() : o_.view.where(o_.row.place[forward]),
+         .where = of.second == kNoSpan ? std::string() : o_.view.where(o_.row.place[of.second]),
          .todo =
              "Where the embedding is made, pass sparse=True (nn.Embedding, nn.EmbeddingBag), with an optimizer that "
-             "can: SGD, Adagrad, SparseAdam.",
-         .is_rare = on_rows.is_rare()});
+             "can: SGD, Adagrad, SparseAdam."},
+        group, on_rows, 1 - static_cast<double>(of.first) / static_cast<double>(sizes[0]));
   }
 
   // A layer over all positions of which one is used.

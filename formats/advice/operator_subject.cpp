@@ -171,9 +171,9 @@ void OperatorSubject::add_backward(Group& group) const {
   }
 }
 
-bool OperatorSubject::tell(Finding f, const Group& group, double part, int64_t without, double least_percent) {
+bool OperatorSubject::tell(Finding f, const Group& group, const GroupCost& cost, double part, int64_t without,
+                           double least_percent) {
   if (group.empty()) return false;
-  const GroupCost cost = claims.cost_of(group);
   f.cost_ns = cost.typical(part) - without;
   f.is_rare = cost.is_rare();
   if (!is_worth(f.cost_ns, f.is_rare ? view.step_ns() : view.typical_ns(), least_percent)) return false;

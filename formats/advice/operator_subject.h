@@ -110,7 +110,12 @@ struct OperatorSubject {
   void add_backward(Group& group) const;
 
   // Claims and tells if it is worth it. `f` has no cost yet.
-  bool tell(Finding f, const Group& group, double part = 1, int64_t without = 0, double least_percent = kLeastPercent);
+  bool tell(Finding f, const Group& group, double part = 1, int64_t without = 0, double least_percent = kLeastPercent) {
+    return tell(std::move(f), group, claims.cost_of(group), part, without, least_percent);
+  }
+  // `cost`: what of the group's is meant.
+  bool tell(Finding f, const Group& group, const GroupCost& cost, double part, int64_t without = 0,
+            double least_percent = kLeastPercent);
   // Per step: a sum over all steps.
   int64_t per_step(double ns) const { return static_cast<int64_t>(ns / static_cast<double>(view.steps().size())); }
   // The line on which operators of the group take most time.
