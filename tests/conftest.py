@@ -68,6 +68,7 @@ import spread
 import trace_rules
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+SUBCOMMANDS = [name for name in re.findall(r'^    {"([a-z]+)", "', (ROOT / "launcher/subcommands/subcommands.cpp").read_text(), re.M) if name != "help"]
 SUPPORT = ROOT / "tests" / "e2e" / "support"  # what several of the tests use: programs, modules, C
 sys.path.insert(0, str(SUPPORT))
 

@@ -47,8 +47,8 @@ EnvOptions parse_env(const Arguments& arguments) {
     app.get_option(option)->description(text);
   }
   app.add_option("--format", options.format,
-                 "sh, fish and csh: for `eval`; docker: --env-file; slurm: the script of a task prolog;\n"
-                 "k8s: the env of a container; pth: the file of --pth [sh]")
+                 "sh, fish and csh: for `eval`; docker: --env-file; slurm: the script of a task\n"
+                 "prolog; k8s: the env of a container; pth: the file of --pth [sh]")
       ->type_name(kFormatsOfEnv)
       ->check([](const std::string& format) {
         const std::vector<std::string> known = split(kFormatsOfEnv, '|');

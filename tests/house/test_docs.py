@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from conftest import ROOT
+from conftest import ROOT, SUBCOMMANDS
 
 # `tests/run -k x`, `formats/write/`, `cupti/nvtx/nvtx.h:30`: what begins with a folder of ours is a path up to the first blank.
 FOLDERS = ("cupti", "docs", "examples", "formats", "inject", "launcher", "packaging", "tests", "tracer", r"\.ci")
 PATH = re.compile(r"`((?:%s)/[^\s`:]*)" % "|".join(FOLDERS))
-COMMAND = re.compile(r"\btorchprof (run|attach|env|report|export|merge|diff|ctl|where|top|doctor)\b([^`\n]*)")
+COMMAND = re.compile(r"\btorchprof (%s)\b([^`\n]*)" % "|".join(SUBCOMMANDS))
 END_OF_COMMAND = re.compile(r"[|;&>#)]|\s->")
 
 

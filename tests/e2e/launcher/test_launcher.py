@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from conftest import PATIENCE, ROOT, clean_environment
+from conftest import PATIENCE, ROOT, SUBCOMMANDS, clean_environment
 
 pytestmark = pytest.mark.once
 
@@ -153,7 +153,7 @@ def test_an_option_wins_over_its_variable(run_torchprof):
     assert (run.stdout, run.stderr) == ("on calls 1\n", "")
 
 
-@pytest.mark.parametrize("subcommand", ["run", "report", "export", "merge", "collect", "diff", "ctl", "where", "top", "metrics", "doctor"])
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 def test_help_fits_a_terminal(torchprof, subcommand):
     text = torchprof("help", subcommand).stdout
     assert text.startswith("Usage: torchprof %s " % subcommand) and max(map(len, text.splitlines())) <= 120
@@ -169,6 +169,8 @@ def test_help_and_manual_page_know_every_option_and_variable(torchprof):
     for variable, option in settings:
         assert option in help_text and variable in manual and option in manual, option
     assert max(map(len, torchprof("help").stdout.splitlines())) <= 120
+    for subcommand in SUBCOMMANDS:
+        assert re.search(r"^\.B torchprof %s\b" % subcommand, manual, re.M), subcommand
 
 
 def test_version_is_the_projects(torchprof):

@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from conftest import PATIENCE, clean_environment, setting
+from conftest import PATIENCE, SUBCOMMANDS, clean_environment, setting
 
 pytestmark = pytest.mark.once
 
@@ -20,7 +20,7 @@ def assert_golden(name, text):
     assert text == (GOLDEN / name).read_text()
 
 
-@pytest.mark.parametrize("subcommand", ["", "run", "attach", "env", "report", "export", "merge", "collect", "diff", "ctl", "where", "top", "metrics", "doctor"])
+@pytest.mark.parametrize("subcommand", ["", *SUBCOMMANDS])
 def test_help(torchprof, subcommand):
     assert_golden("help-%s.txt" % (subcommand or "of-all"), torchprof("help", *[subcommand] if subcommand else []).stdout)
 
