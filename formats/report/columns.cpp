@@ -1,5 +1,7 @@
 #include "formats/report/columns.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <utility>
 
@@ -8,15 +10,18 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr bool kHidden = false;
-constexpr bool kAppended = true;
-
 std::vector<Column> step_times_columns() {
   std::vector<Column> columns{{"pid", "pid"}, {"step", "step", Unit::kCount}, {"ns", "time", Unit::kTime}};
   for (const auto& [key, title] : kStepPartTexts) columns.push_back({key, title, Unit::kTime});
   columns.push_back({"in_full", "in full", Unit::kText, kHidden});
   columns.push_back({"outlier", "", Unit::kText, true, false, ""});
   return columns;
+}
+
+std::vector<ReportTable> all_empty_tables() {
+  std::vector<ReportTable> all;
+  for (const auto of_file : {empty_module_tables}) std::ranges::move(of_file(), std::back_inserter(all));
+  return all;
 }
 
 const std::map<std::string_view, std::vector<Column>>& catalogue() {
@@ -79,33 +84,6 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"avg_ns", "average", Unit::kTime},
         {"kind", "does", Unit::kText},
         {"name", "name"}}},
-      {"modules",
-       {{"forward_self_ns", "fwd self", Unit::kTime},
-        {"forward_total_ns", "fwd total", Unit::kTime},
-        {"backward_self_ns", "bwd self", Unit::kTime, kHidden},
-        {"backward_total_ns", "bwd total", Unit::kTime, kHidden},
-        {"recompute_self_ns", "recompute self", Unit::kTime, kHidden},
-        {"recompute_total_ns", "recompute", Unit::kTime, kHidden},
-        {"optimizer_ns", "optimizer", Unit::kTime, kHidden},
-        {"gpu_forward_self_ns", "GPU fwd self", Unit::kTime, kHidden},
-        {"gpu_forward_total_ns", "GPU fwd", Unit::kTime, kHidden},
-        {"gpu_backward_self_ns", "GPU bwd self", Unit::kTime, kHidden},
-        {"gpu_backward_total_ns", "GPU bwd", Unit::kTime, kHidden},
-        {"gpu_recompute_self_ns", "GPU recompute self", Unit::kTime, kHidden},
-        {"gpu_recompute_total_ns", "GPU recompute", Unit::kTime, kHidden},
-        {"gpu_optimizer_ns", "GPU optimizer", Unit::kTime, kHidden},
-        {"self_ns", "self", Unit::kTime, kHidden},
-        {"total_ns", "total", Unit::kTime, kHidden},
-        {"calls", "calls", Unit::kCount},
-        {"avg_ns", "average", Unit::kTime},
-        {"parameters", "params", Unit::kCount, kHidden},
-        {"own_parameters", "own params", Unit::kCount, kHidden},
-        {"parameter_bytes", "params size", Unit::kBytes, kHidden},
-        {"cpu_peak_bytes", "peak CPU mem", Unit::kBytes, kHidden},
-        {"gpu_peak_bytes", "peak GPU mem", Unit::kBytes, kHidden},
-        {"parent", "in", Unit::kText, kHidden},
-        {"name", "name"},
-        {"path", "path", Unit::kText, true, kAppended}}},
       {"python",
        {{"self_ns", "self", Unit::kTime},
         {"self_percent", "self %", Unit::kPercent},
@@ -299,6 +277,8 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
 
 const std::vector<Column>& columns_of(std::string_view table) {
   static const std::vector<Column> none;
+  static const std::vector<ReportTable> all = all_empty_tables();
+  if (const auto found = std::ranges::find(all, table, &ReportTable::name); found != all.end()) return found->columns;
   const auto it = catalogue().find(table);
   return it == catalogue().end() ? none : it->second;
 }

@@ -10,6 +10,48 @@
 namespace torchprof::formats {
 namespace {
 
+struct ModuleRow {
+  const std::string& name;
+  const ModuleTally& m;
+};
+
+// Of what is counted only if asked for.
+template <auto cost>
+constexpr RowColumn<ModuleRow> cost_column(std::string_view key, std::string_view title, Unit unit = Unit::kTime) {
+  return {{key, title, unit, kHidden},
+          [](auto& r) { return r.m.costs ? Cell(static_cast<int64_t>(*r.m.costs.*cost)) : Cell{}; }};
+}
+
+constexpr RowColumn<ModuleRow> kModuleColumns[] = {
+    {{"forward_self_ns", "fwd self", Unit::kTime}, [](auto& r) { return r.m.forward_self_ns; }},
+    {{"forward_total_ns", "fwd total", Unit::kTime}, [](auto& r) { return r.m.forward_total_ns; }},
+    {{"backward_self_ns", "bwd self", Unit::kTime, kHidden}, [](auto& r) { return r.m.backward_self_ns; }},
+    {{"backward_total_ns", "bwd total", Unit::kTime, kHidden}, [](auto& r) { return r.m.backward_total_ns; }},
+    {{"recompute_self_ns", "recompute self", Unit::kTime, kHidden}, [](auto& r) { return r.m.recompute_self_ns; }},
+    {{"recompute_total_ns", "recompute", Unit::kTime, kHidden}, [](auto& r) { return r.m.recompute_total_ns; }},
+    cost_column<&ModuleCosts::optimizer_ns>("optimizer_ns", "optimizer"),
+    cost_column<&ModuleCosts::gpu_forward_self_ns>("gpu_forward_self_ns", "GPU fwd self"),
+    cost_column<&ModuleCosts::gpu_forward_total_ns>("gpu_forward_total_ns", "GPU fwd"),
+    cost_column<&ModuleCosts::gpu_backward_self_ns>("gpu_backward_self_ns", "GPU bwd self"),
+    cost_column<&ModuleCosts::gpu_backward_total_ns>("gpu_backward_total_ns", "GPU bwd"),
+    cost_column<&ModuleCosts::gpu_recompute_self_ns>("gpu_recompute_self_ns", "GPU recompute self"),
+    cost_column<&ModuleCosts::gpu_recompute_total_ns>("gpu_recompute_total_ns", "GPU recompute"),
+    cost_column<&ModuleCosts::optimizer_gpu_ns>("gpu_optimizer_ns", "GPU optimizer"),
+    {{"self_ns", "self", Unit::kTime, kHidden}, [](auto& r) { return r.m.self_ns(); }},
+    {{"total_ns", "total", Unit::kTime, kHidden}, [](auto& r) { return r.m.total_ns(); }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.m.calls); }},
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.m.total_ns(), r.m.calls); }},
+    cost_column<&ModuleCosts::parameters>("parameters", "params", Unit::kCount),
+    cost_column<&ModuleCosts::own_parameters>("own_parameters", "own params", Unit::kCount),
+    cost_column<&ModuleCosts::parameter_bytes>("parameter_bytes", "params size", Unit::kBytes),
+    cost_column<&ModuleCosts::cpu_peak_bytes>("cpu_peak_bytes", "peak CPU mem", Unit::kBytes),
+    cost_column<&ModuleCosts::gpu_peak_bytes>("gpu_peak_bytes", "peak GPU mem", Unit::kBytes),
+    {{"parent", "in", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.m.parent); }},
+    {{"name", "name"}, [](auto& r) { return r.name; }},
+    {{"path", "path", Unit::kText, true, kAppended}, [](auto& r) { return text_or_missing(r.m.path); }},
+};
+constexpr RowTable<ModuleRow> kModules{"modules", kModuleColumns};
+
 void show(ReportTable& table, bool is_shown, std::initializer_list<std::string_view> columns) {
   for (const std::string_view column : columns) table.show(column, is_shown);
 }
@@ -38,41 +80,11 @@ void choose_columns(ReportTable& table, const ModuleTallies& modules) {
 
 }  // namespace
 
+std::vector<ReportTable> empty_module_tables() { return {kModules.make()}; }
+
 ReportTable modules_table(const ModuleTallies& modules) {
-  ReportTable table = make_table("modules", "Modules");
-  for (const auto& [name, m] : modules) {
-    const auto cost = [&m = m](auto member) -> Cell {
-      if (!m.costs) return {};
-      return static_cast<int64_t>(*m.costs.*member);
-    };
-    const auto calls = static_cast<double>(std::max<uint64_t>(1, m.calls));
-    table.rows.push_back({m.forward_self_ns,
-                          m.forward_total_ns,
-                          m.backward_self_ns,
-                          m.backward_total_ns,
-                          m.recompute_self_ns,
-                          m.recompute_total_ns,
-                          cost(&ModuleCosts::optimizer_ns),
-                          cost(&ModuleCosts::gpu_forward_self_ns),
-                          cost(&ModuleCosts::gpu_forward_total_ns),
-                          cost(&ModuleCosts::gpu_backward_self_ns),
-                          cost(&ModuleCosts::gpu_backward_total_ns),
-                          cost(&ModuleCosts::gpu_recompute_self_ns),
-                          cost(&ModuleCosts::gpu_recompute_total_ns),
-                          cost(&ModuleCosts::optimizer_gpu_ns),
-                          m.self_ns(),
-                          m.total_ns(),
-                          count(m.calls),
-                          static_cast<double>(m.total_ns()) / calls,
-                          cost(&ModuleCosts::parameters),
-                          cost(&ModuleCosts::own_parameters),
-                          cost(&ModuleCosts::parameter_bytes),
-                          cost(&ModuleCosts::cpu_peak_bytes),
-                          cost(&ModuleCosts::gpu_peak_bytes),
-                          text_or_missing(m.parent),
-                          name,
-                          text_or_missing(m.path)});
-  }
+  ReportTable table = kModules.make("Modules");
+  for (const auto& [name, m] : modules) kModules.add(table, {name, m});
   choose_columns(table, modules);
   return table;
 }

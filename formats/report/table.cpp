@@ -109,6 +109,10 @@ Cell percent(int64_t part, int64_t whole) {
   return 100.0 * static_cast<double>(part) / static_cast<double>(whole);
 }
 
+double average_of(int64_t sum, uint64_t n) {
+  return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
+}
+
 Cell count(uint64_t n) {
   return static_cast<int64_t>(std::min(n, static_cast<uint64_t>(std::numeric_limits<int64_t>::max())));
 }

@@ -75,7 +75,8 @@ using TrimRows = std::function<void(ReportTable&)>;
 // Keeps only these columns, in this order; unknown ones are ignored. "all": keeps and shows all.
 void keep_columns(ReportTable& table, const std::vector<std::string>& keys);
 
-Cell percent(int64_t part, int64_t whole);  // missing if `whole` is 0
+Cell percent(int64_t part, int64_t whole);   // missing if `whole` is 0
+double average_of(int64_t sum, uint64_t n);  // `sum` if there are none
 Cell count(uint64_t n);
 Cell text_or_missing(std::string_view text);
 

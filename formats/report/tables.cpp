@@ -17,10 +17,6 @@
 namespace torchprof::formats {
 namespace {
 
-double average_of(int64_t sum, uint64_t n) {
-  return static_cast<double>(sum) / static_cast<double>(std::max<uint64_t>(1, n));
-}
-
 bool is_something(const Cell& cell) {
   if (const auto* whole = std::get_if<int64_t>(&cell)) return *whole != 0;
   if (const auto* text = std::get_if<std::string>(&cell)) return !text->empty();
