@@ -5,22 +5,12 @@
 #include <map>
 #include <utility>
 
-#include "formats/analysis/step_parts.h"
-
 namespace torchprof::formats {
 namespace {
 
-std::vector<Column> step_times_columns() {
-  std::vector<Column> columns{{"pid", "pid"}, {"step", "step", Unit::kCount}, {"ns", "time", Unit::kTime}};
-  for (const auto& [key, title] : kStepPartTexts) columns.push_back({key, title, Unit::kTime});
-  columns.push_back({"in_full", "in full", Unit::kText, kHidden});
-  columns.push_back({"outlier", "", Unit::kText, true, false, ""});
-  return columns;
-}
-
 std::vector<ReportTable> all_empty_tables() {
   std::vector<ReportTable> all;
-  for (const auto of_file : {empty_module_tables, empty_timeline_tables})
+  for (const auto of_file : {empty_step_tables, empty_module_tables, empty_timeline_tables})
     std::ranges::move(of_file(), std::back_inserter(all));
   return all;
 }
@@ -132,18 +122,6 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"outer_op", "outer operator", Unit::kText, kHidden},
         {"module", "module", Unit::kText, kHidden},
         {"place", "line", Unit::kText, kHidden}}},
-      {"steps",
-       {{"pid", "pid"},
-        {"steps", "steps", Unit::kCount},
-        {"captured", "in full", Unit::kCount, kHidden},
-        {"median_ns", "median", Unit::kTime},
-        {"p90_ns", "p90", Unit::kTime},
-        {"p99_ns", "p99", Unit::kTime, kHidden},
-        {"min_ns", "min", Unit::kTime},
-        {"max_ns", "max", Unit::kTime},
-        {"jumps", "jumps", Unit::kCount, kHidden},
-        {"ends_with", "a step ends with"}}},
-      {"step_times", step_times_columns()},
       {"comms",
        {{"calls", "calls", Unit::kCount},
         {"total_ns", "total", Unit::kTime},

@@ -55,6 +55,7 @@ struct RowTable {
 };
 
 // All tables that a file makes, without titles and rows: what columns_of() knows them from.
+std::vector<ReportTable> empty_step_tables();      // step_tables.cpp
 std::vector<ReportTable> empty_module_tables();    // module_table.cpp
 std::vector<ReportTable> empty_timeline_tables();  // timeline_tables.cpp
 

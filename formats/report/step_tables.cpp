@@ -1,8 +1,10 @@
 // Tables of steps: how long they took, and of those that were captured what they took it for.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <map>
+#include <utility>
 
 #include "formats/io/cells.h"
 #include "formats/io/median.h"
@@ -26,6 +28,37 @@ struct StepLine {
   const StepParts* parts;  // null: without detail
   int64_t ns;              // 0: not known
 };
+
+struct StepTimeRow {
+  const ReportPart& part;
+  const StepLine& line;
+
+  Cell in_full() const {
+    if (line.parts == nullptr) return "no";
+    return part.run ? Cell("yes") : Cell{};
+  }
+};
+
+template <size_t part>
+constexpr RowColumn<StepTimeRow> step_part_column() {
+  return {{kStepPartTexts[part].key, kStepPartTexts[part].title, Unit::kTime},
+          [](auto& r) { return r.line.parts ? Cell(r.line.parts->ns.all()[part]) : Cell{}; }};
+}
+
+template <size_t... parts>
+constexpr auto step_time_columns(std::index_sequence<parts...>) {
+  return std::to_array<RowColumn<StepTimeRow>>({
+      {{"pid", "pid"}, [](auto& r) { return r.part.key(); }},
+      {{"step", "step", Unit::kCount}, [](auto& r) { return count(r.line.step); }},
+      {{"ns", "time", Unit::kTime}, [](auto& r) { return r.line.ns > 0 ? Cell(r.line.ns) : Cell{}; }},
+      step_part_column<parts>()...,
+      {{"in_full", "in full", Unit::kText, kHidden}, [](auto& r) { return r.in_full(); }},
+      {{"outlier", "", Unit::kText, true, false, ""},
+       [](auto& r) { return r.line.parts && r.line.parts->is_outlier ? Cell("outlier") : Cell{}; }},
+  });
+}
+constexpr auto kStepTimeColumns = step_time_columns(std::make_index_sequence<kStepParts>());
+constexpr RowTable<StepTimeRow> kStepTimes{"step_times", kStepTimeColumns};
 
 // The parts of steps that were captured, by the times of all steps. A program that begins to count anew has steps of
 // the same number: each has the parts of the mark that ends the nearest to it.
@@ -66,6 +99,29 @@ double quantile(const std::vector<int64_t>& sorted, double part) {
                    (static_cast<double>(sorted[std::min(below + 1, sorted.size() - 1)]) - low);
 }
 
+struct StepsRow {
+  const ReportPart& part;
+  const Steps& steps;
+  const std::vector<int64_t>& ns;  // sorted
+
+  Cell quantile_of(double place) const { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); }
+};
+
+constexpr RowColumn<StepsRow> kStepsColumns[] = {
+    {{"pid", "pid"}, [](auto& r) { return r.part.key(); }},
+    {{"steps", "steps", Unit::kCount}, [](auto& r) { return count(r.part.run ? r.part.run->count : r.steps.count); }},
+    {{"captured", "in full", Unit::kCount, kHidden},
+     [](auto& r) { return r.part.run ? count(r.part.run->captured) : Cell{}; }},
+    {{"median_ns", "median", Unit::kTime}, [](auto& r) { return r.quantile_of(0.5); }},
+    {{"p90_ns", "p90", Unit::kTime}, [](auto& r) { return r.quantile_of(0.9); }},
+    {{"p99_ns", "p99", Unit::kTime, kHidden}, [](auto& r) { return r.quantile_of(0.99); }},
+    {{"min_ns", "min", Unit::kTime}, [](auto& r) { return r.quantile_of(0); }},
+    {{"max_ns", "max", Unit::kTime}, [](auto& r) { return r.quantile_of(1); }},
+    {{"jumps", "jumps", Unit::kCount, kHidden}, [](auto& r) { return r.part.run ? Cell{} : count(r.steps.jumps); }},
+    {{"ends_with", "a step ends with"}, [](auto& r) { return text_or_missing(r.steps.ended_by); }},
+};
+constexpr RowTable<StepsRow> kSteps{"steps", kStepsColumns};
+
 // Of processes whose steps are the same thing, as those of ranks, the mean.
 void add_typical(const std::vector<ReportPart>& parts, ReportTable& table) {
   constexpr size_t kMostKinds = 4;
@@ -84,8 +140,10 @@ void add_typical(const std::vector<ReportPart>& parts, ReportTable& table) {
 
 }  // namespace
 
+std::vector<ReportTable> empty_step_tables() { return {kSteps.make(), kStepTimes.make()}; }
+
 ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
-  ReportTable table = make_table("steps", "Steps");
+  ReportTable table = kSteps.make("Steps");
   for (const ReportPart& part : parts) {
     const Steps& steps = part.statistics.steps;
     if (steps.count == 0 && !part.run) continue;
@@ -94,10 +152,7 @@ ReportTable steps_table(const std::vector<ReportPart>& parts, bool is_text) {
     for (const StepTime& step : part.all_steps)
       if (step.ns > 0) ns.push_back(step.ns);
     std::ranges::sort(ns);
-    const auto of = [&ns](double place) { return ns.empty() ? Cell{} : Cell(quantile(ns, place)); };
-    table.rows.push_back({part.key(), count(part.run ? part.run->count : steps.count),
-                          part.run ? count(part.run->captured) : Cell{}, of(0.5), of(0.9), of(0.99), of(0), of(1),
-                          part.run ? Cell{} : count(steps.jumps), text_or_missing(steps.ended_by)});
+    kSteps.add(table, {part, steps, ns});
   }
   table.remarks = step_remarks(parts, is_text);
   show_if_any(table, "jumps", {"jumps"});
@@ -145,7 +200,7 @@ void begin_with_slowest(ReportTable& table, const std::vector<ReportPart>& parts
 }
 
 ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, const TrimRows& trim) {
-  ReportTable table = make_table("step_times", "What steps took");
+  ReportTable table = kStepTimes.make("What steps took");
   PartTimes sum;
   bool has_runs = false;
   const size_t most_of_process = rows_of_process(parts);
@@ -178,11 +233,7 @@ ReportTable step_times_table(const std::vector<ReportPart>& parts, size_t most, 
         ++table.left_out;
         continue;
       }
-      std::vector<Cell> row{part.key(), count(line.step), line.ns > 0 ? Cell(line.ns) : Cell{}};
-      for (size_t i = 0; i < kStepParts; ++i) row.push_back(line.parts ? Cell(line.parts->ns.all()[i]) : Cell{});
-      row.push_back(line.parts == nullptr ? Cell(std::string("no")) : part.run ? Cell(std::string("yes")) : Cell{});
-      row.push_back(line.parts && line.parts->is_outlier ? Cell(std::string("outlier")) : Cell{});
-      table.rows.push_back(std::move(row));
+      kStepTimes.add(table, {part, line});
       if (trim) trim(table);
     }
   }
