@@ -21,7 +21,38 @@ std::string rate_text(const Advice& advice) {
          (samples != 0 ? " samples" : " tokens") + " a second" + (advice.ranks > 1 ? " on each rank" : "");
 }
 
+struct FindingRow {
+  const Finding& f;
+  int64_t step_ns;
+
+  Cell if_it_costs(Cell cell) const { return f.cost_ns > 0 ? std::move(cell) : Cell{}; }
+  std::string text() const {
+    std::string text = f.what;
+    for (const std::string* more : {&f.evidence, &f.todo})
+      if (!more->empty()) text.append(" ").append(*more);
+    if (!f.source.empty()) text.append(" It says: ").append(f.source);
+    return text;
+  }
+};
+
+constexpr RowColumn<FindingRow> kFindingColumns[] = {
+    {{"cost_ns", "costs", Unit::kTime}, [](auto& r) { return r.if_it_costs(r.f.cost_ns); }},
+    {{"share_percent", "of a step", Unit::kPercent},
+     [](auto& r) { return r.if_it_costs(percent(r.f.cost_ns, r.step_ns)); }},
+    {{"without_ns", "without", Unit::kTime},
+     [](auto& r) { return r.if_it_costs(std::max<int64_t>(0, r.step_ns - r.f.cost_ns)); }},
+    {{"rule", "rule", Unit::kText, kHidden}, [](auto& r) { return std::string(r.f.rule); }},
+    {{"finding", "what", Unit::kText, kHidden}, [](auto& r) { return r.f.what; }},
+    {{"evidence", "evidence", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.f.evidence); }},
+    {{"todo", "to do", Unit::kText, kHidden}, [](auto& r) { return r.f.todo; }},
+    {{"text", "finding"}, [](auto& r) { return r.text(); }},
+    {{"where", "where", Unit::kText, true, kAppended}, [](auto& r) { return text_or_missing(r.f.where); }},
+};
+constexpr RowTable<FindingRow> kFindings{"advice", kFindingColumns};
+
 }  // namespace
+
+std::vector<ReportTable> empty_advice_tables() { return {kFindings.make()}; }
 
 ReportTable advice_table(const Advice& advice) {
   std::string title = "Advice";
@@ -32,21 +63,11 @@ ReportTable advice_table(const Advice& advice) {
                                    : "the run") +
              " takes " + ns_text(advice.step_ns) + rate_text(advice);
   if (const std::string parts = parts_text(advice.parts); !parts.empty()) title += ": " + parts;
-  ReportTable table = make_table("advice", std::move(title));
+  ReportTable table = kFindings.make(std::move(title));
   table.last_column = LastColumn::kBroken;
   if (!advice.unit.empty() || !advice.has_steps)
     table.columns[table.column("share_percent")].title = advice.unit.empty() ? "of the run" : "of it";
-  for (const Finding& f : advice.findings) {
-    std::string text = f.what;
-    for (const std::string* more : {&f.evidence, &f.todo})
-      if (!more->empty()) text.append(" ").append(*more);
-    if (!f.source.empty()) text.append(" It says: ").append(f.source);
-    const bool has_cost = f.cost_ns > 0;
-    const int64_t step = f.is_rare ? advice.mean_step_ns : advice.step_ns;
-    table.rows.push_back({has_cost ? Cell(f.cost_ns) : Cell(), has_cost ? percent(f.cost_ns, step) : Cell(),
-                          has_cost ? Cell(std::max<int64_t>(0, step - f.cost_ns)) : Cell(), std::string(f.rule), f.what,
-                          text_or_missing(f.evidence), f.todo, std::move(text), text_or_missing(f.where)});
-  }
+  for (const Finding& f : advice.findings) kFindings.add(table, {f, f.is_rare ? advice.mean_step_ns : advice.step_ns});
   if (advice.parts.sum() > 0) {
     table.totals.emplace_back("step_ns", advice.step_ns);
     if (advice.input.samples != 0) table.totals.emplace_back("samples", advice.input.samples);

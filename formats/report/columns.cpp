@@ -10,17 +10,13 @@ namespace {
 
 std::vector<ReportTable> all_empty_tables() {
   std::vector<ReportTable> all;
-  for (const auto of_file : {empty_step_tables, empty_module_tables, empty_timeline_tables})
+  for (const auto of_file :
+       {empty_step_tables, empty_memory_tables, empty_module_tables, empty_timeline_tables, empty_advice_tables})
     std::ranges::move(of_file(), std::back_inserter(all));
   return all;
 }
 
 const std::map<std::string_view, std::vector<Column>>& catalogue() {
-  static const std::vector<Column> memory_sums{
-      {"pid", "pid", Unit::kText, kHidden},         {"device", "device", Unit::kText, kHidden},
-      {"bytes", "at peak", Unit::kBytes},           {"peak_percent", "peak %", Unit::kPercent},
-      {"blocks", "blocks", Unit::kCount},           {"allocated_bytes", "allocated", Unit::kBytes},
-      {"allocations", "allocations", Unit::kCount}, {"name", "name"}};
   static const std::map<std::string_view, std::vector<Column>> all{
       {"ops",
        {{"self_cpu_ns", "self", Unit::kTime},
@@ -91,37 +87,6 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"self_cuda_ns", "self CUDA", Unit::kTime, kHidden},
         {"waits", "waits", Unit::kText, kHidden, false, ""},
         {"name", "name"}}},
-      {"memory",
-       {{"pid", "pid", Unit::kText, kHidden},
-        {"device", "device", Unit::kText, kHidden},
-        {"bytes", "bytes", Unit::kBytes},
-        {"peak_percent", "peak %", Unit::kPercent},
-        {"blocks", "blocks", Unit::kCount},
-        {"allocated_by", "allocated by"},
-        {"op", "operator", Unit::kText, kHidden},
-        {"outer_op", "outer operator", Unit::kText, kHidden},
-        {"module", "module", Unit::kText, kHidden},
-        {"place", "line", Unit::kText, kHidden}}},
-      {"memory_categories",
-       {{"pid", "pid", Unit::kText, kHidden},
-        {"device", "device", Unit::kText, kHidden},
-        {"bytes", "at peak", Unit::kBytes},
-        {"peak_percent", "peak %", Unit::kPercent},
-        {"name", "name"}}},
-      {"memory_lines", memory_sums},
-      {"memory_modules", memory_sums},
-      {"memory_growth",
-       {{"pid", "pid", Unit::kText, kHidden},
-        {"device", "device", Unit::kText, kHidden},
-        {"bytes", "bytes", Unit::kBytes},
-        {"step_bytes", "per step", Unit::kBytes},
-        {"blocks", "blocks", Unit::kCount},
-        {"steps", "of steps", Unit::kCount},
-        {"allocated_by", "allocated by"},
-        {"op", "operator", Unit::kText, kHidden},
-        {"outer_op", "outer operator", Unit::kText, kHidden},
-        {"module", "module", Unit::kText, kHidden},
-        {"place", "line", Unit::kText, kHidden}}},
       {"comms",
        {{"calls", "calls", Unit::kCount},
         {"total_ns", "total", Unit::kTime},
@@ -155,16 +120,6 @@ const std::map<std::string_view, std::vector<Column>>& catalogue() {
         {"damaged_bytes", "damaged", Unit::kBytes},
         {"read_ns", "read in", Unit::kTime},
         {"command", "command"}}},
-      {"advice",
-       {{"cost_ns", "costs", Unit::kTime},
-        {"share_percent", "of a step", Unit::kPercent},
-        {"without_ns", "without", Unit::kTime},
-        {"rule", "rule", Unit::kText, kHidden},
-        {"finding", "what", Unit::kText, kHidden},
-        {"evidence", "evidence", Unit::kText, kHidden},
-        {"todo", "to do", Unit::kText, kHidden},
-        {"text", "finding"},
-        {"where", "where", Unit::kText, true, kAppended}}},
       {"processes",
        {{"pid", "pid"},
         {"role", "role", Unit::kText, kHidden, false, ""},

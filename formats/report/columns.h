@@ -56,8 +56,10 @@ struct RowTable {
 
 // All tables that a file makes, without titles and rows: what columns_of() knows them from.
 std::vector<ReportTable> empty_step_tables();      // step_tables.cpp
+std::vector<ReportTable> empty_memory_tables();    // memory_table.cpp
 std::vector<ReportTable> empty_module_tables();    // module_table.cpp
 std::vector<ReportTable> empty_timeline_tables();  // timeline_tables.cpp
+std::vector<ReportTable> empty_advice_tables();    // advice_table.cpp
 
 // Empty if there is no such table.
 const std::vector<Column>& columns_of(std::string_view table);

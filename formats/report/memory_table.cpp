@@ -22,6 +22,87 @@ std::string owner_text(const OwnerText& owner, int8_t device_type = 0) {
   return text;
 }
 
+struct CategoryRow {
+  const ReportPart& part;
+  const DeviceMemory& device;
+  size_t category;
+  int64_t bytes;
+};
+
+constexpr RowColumn<CategoryRow> kCategoryColumns[] = {
+    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
+    {{"bytes", "at peak", Unit::kBytes}, [](auto& r) { return r.bytes; }},
+    {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.bytes, r.device.peak_bytes); }},
+    {{"name", "name"}, [](auto& r) { return std::string(kCategoryNames[r.category]); }},
+};
+constexpr RowTable<CategoryRow> kCategories{"memory_categories", kCategoryColumns};
+
+struct SumRow {
+  const ReportPart& part;
+  const DeviceMemory& device;
+  const MemorySum& s;
+  std::string_view nameless;  // the name of one without a name
+};
+
+constexpr RowColumn<SumRow> kSumColumns[] = {
+    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
+    {{"bytes", "at peak", Unit::kBytes}, [](auto& r) { return r.s.bytes; }},
+    {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.s.bytes, r.device.peak_bytes); }},
+    {{"blocks", "blocks", Unit::kCount}, [](auto& r) { return count(r.s.blocks); }},
+    {{"allocated_bytes", "allocated", Unit::kBytes}, [](auto& r) { return r.s.allocated; }},
+    {{"allocations", "allocations", Unit::kCount}, [](auto& r) { return count(r.s.allocations); }},
+    {{"name", "name"}, [](auto& r) { return r.s.name.empty() ? std::string(r.nameless) : r.s.name; }},
+};
+constexpr RowTable<SumRow> kMemoryLines{"memory_lines", kSumColumns}, kMemoryModules{"memory_modules", kSumColumns};
+
+struct MemoryRow {
+  const ReportPart& part;
+  const DeviceMemory& device;
+  int64_t bytes;
+  Cell blocks;
+  std::string allocated_by;
+  const OwnerText& owner;
+};
+
+constexpr RowColumn<MemoryRow> kMemoryColumns[] = {
+    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
+    {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return r.bytes; }},
+    {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.bytes, r.device.peak_bytes); }},
+    {{"blocks", "blocks", Unit::kCount}, [](auto& r) { return r.blocks; }},
+    {{"allocated_by", "allocated by"}, [](auto& r) { return r.allocated_by; }},
+    {{"op", "operator", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.owner.op); }},
+    {{"outer_op", "outer operator", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.owner.outer_op); }},
+    {{"module", "module", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.owner.module); }},
+    {{"place", "line", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.owner.place); }},
+};
+constexpr RowTable<MemoryRow> kMemory{"memory", kMemoryColumns};
+
+struct GrowthRow {
+  const ReportPart& part;
+  const MemoryGrowth& g;
+
+  int64_t step_bytes() const { return g.bytes / static_cast<int64_t>(g.looked); }
+};
+
+constexpr RowColumn<GrowthRow> kGrowthColumns[] = {
+    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    {{"device", "device", Unit::kText, kHidden},
+     [](auto& r) { return device_text(r.g.device_type, r.g.device_index); }},
+    {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return r.g.bytes; }},
+    {{"step_bytes", "per step", Unit::kBytes}, [](auto& r) { return r.step_bytes(); }},
+    {{"blocks", "blocks", Unit::kCount}, [](auto& r) { return count(r.g.blocks); }},
+    {{"steps", "of steps", Unit::kCount}, [](auto& r) { return count(r.g.steps); }},
+    {{"allocated_by", "allocated by"}, [](auto& r) { return owner_text(r.g.owner, r.g.device_type); }},
+    {{"op", "operator", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.g.owner.op); }},
+    {{"outer_op", "outer operator", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.g.owner.outer_op); }},
+    {{"module", "module", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.g.owner.module); }},
+    {{"place", "line", Unit::kText, kHidden}, [](auto& r) { return text_or_missing(r.g.owner.place); }},
+};
+constexpr RowTable<GrowthRow> kGrowth{"memory_growth", kGrowthColumns};
+
 struct Device {
   const ReportPart* part;
   const DeviceMemory* memory;
@@ -54,13 +135,11 @@ std::string title_of(const ReportPart& part, const DeviceMemory& device, const s
 }
 
 ReportTable categories_table(const ReportPart& part, const DeviceMemory& device, std::string_view of) {
-  ReportTable table = make_table("memory_categories", std::string("Memory of the ").append(of).append(" by category"));
+  ReportTable table = kCategories.make(std::string("Memory of the ").append(of).append(" by category"));
   const auto sizes = part.statistics.memory_categories.find({device.type, device.index});
   if (sizes == part.statistics.memory_categories.end()) return table;
   for (size_t i = 0; i < kMemoryCategories; ++i)
-    if (const int64_t bytes = sizes->second[i]; bytes > 0)
-      table.rows.push_back({part.key(), device_text(device.type, device.index), bytes,
-                            percent(bytes, device.peak_bytes), std::string(kCategoryNames[i])});
+    if (const int64_t bytes = sizes->second[i]; bytes > 0) kCategories.add(table, {part, device, i, bytes});
   sort_rows(table, table.column("bytes"));
   return table;
 }
@@ -68,14 +147,11 @@ ReportTable categories_table(const ReportPart& part, const DeviceMemory& device,
 ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool by_line, std::string_view of,
                        size_t most) {
   const std::vector<MemorySum>& sums = by_line ? device.lines : device.modules;
-  ReportTable table = make_table(by_line ? "memory_lines" : "memory_modules",
-                                 std::string("Memory of the ").append(of).append(by_line ? " by line" : " by module"));
-  const std::string name = device_text(device.type, device.index);
+  const RowTable<SumRow>& kind = by_line ? kMemoryLines : kMemoryModules;
+  ReportTable table = kind.make(std::string("Memory of the ").append(of).append(by_line ? " by line" : " by module"));
   for (const MemorySum& s : sums) {
     if (table.rows.size() == most) break;
-    table.rows.push_back({part.key(), name, s.bytes, percent(s.bytes, device.peak_bytes), count(s.blocks), s.allocated,
-                          count(s.allocations),
-                          s.name.empty() ? std::string(by_line ? "(no line)" : "(no module)") : s.name});
+    kind.add(table, {part, device, s, by_line ? "(no line)" : "(no module)"});
   }
   // If no block has a line (or module), the only row says nothing.
   if (sums.size() == 1 && sums.front().name.empty()) table.rows.clear();
@@ -84,27 +160,22 @@ ReportTable sums_table(const ReportPart& part, const DeviceMemory& device, bool 
 
 ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std::string title, UnixNs start,
                          size_t most) {
-  ReportTable table = make_table("memory", std::move(title));
-  const std::string name = device_text(device.type, device.index);
-  const auto add = [&](int64_t bytes, const Cell& blocks, const std::string& by, const OwnerText& owner) {
-    table.rows.push_back({part.key(), name, bytes, percent(bytes, device.peak_bytes), blocks, by,
-                          text_or_missing(owner.op), text_or_missing(owner.outer_op), text_or_missing(owner.module),
-                          text_or_missing(owner.place)});
-  };
+  ReportTable table = kMemory.make(std::move(title));
   PeakShare rest = device.rest;
   for (size_t i = 0; i < device.shares.size(); ++i) {
     const PeakShare& share = device.shares[i];
     if (i < most) {
-      add(share.bytes, count(share.blocks), owner_text(share.owner, device.type), share.owner);
+      kMemory.add(table,
+                  {part, device, share.bytes, count(share.blocks), owner_text(share.owner, device.type), share.owner});
     } else {
       rest.bytes += share.bytes;
       rest.blocks += share.blocks;
     }
   }
-  if (rest.blocks != 0) add(rest.bytes, count(rest.blocks), "(others)", {});
-  if (device.unknown_bytes != 0)
-    add(device.unknown_bytes, {},
-        device.has_windows ? "(allocated before the window)" : "(allocated before the capture)", {});
+  const OwnerText nobody{};
+  const char* before = device.has_windows ? "(allocated before the window)" : "(allocated before the capture)";
+  if (rest.blocks != 0) kMemory.add(table, {part, device, rest.bytes, count(rest.blocks), "(others)", nobody});
+  if (device.unknown_bytes != 0) kMemory.add(table, {part, device, device.unknown_bytes, {}, before, nobody});
   if (device.has_windows)
     table.remarks.push_back(counts_by_window(device.type)
                                 ? "in windows: counted is what was allocated in the same window; of what is older it "
@@ -133,17 +204,13 @@ ReportTable memory_table(const ReportPart& part, const DeviceMemory& device, std
 }
 
 ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
-  ReportTable table = make_table("memory_growth", "Memory that stays, step after step");
+  ReportTable table = kGrowth.make("Memory that stays, step after step");
   int64_t bytes = 0;
   for (const ReportPart& part : parts) {
     for (const MemoryGrowth& g : part.statistics.growth) {
-      const int64_t each = g.bytes / static_cast<int64_t>(g.looked);
-      bytes += each;
-      if (table.rows.size() == most) continue;
-      table.rows.push_back({part.key(), device_text(g.device_type, g.device_index), g.bytes, each, count(g.blocks),
-                            count(g.steps), owner_text(g.owner, g.device_type), text_or_missing(g.owner.op),
-                            text_or_missing(g.owner.outer_op), text_or_missing(g.owner.module),
-                            text_or_missing(g.owner.place)});
+      const GrowthRow row{part, g};
+      bytes += row.step_bytes();
+      if (table.rows.size() != most) kGrowth.add(table, row);
     }
   }
   table.totals = {{"step_bytes", bytes}};
@@ -154,6 +221,10 @@ ReportTable growth_table(const std::vector<ReportPart>& parts, size_t most) {
 }
 
 }  // namespace
+
+std::vector<ReportTable> empty_memory_tables() {
+  return {kMemory.make(), kCategories.make(), kMemoryLines.make(), kMemoryModules.make(), kGrowth.make()};
+}
 
 std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, const std::vector<PartGroup>& groups,
                                        UnixNs start, size_t most, bool is_detailed) {
