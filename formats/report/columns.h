@@ -55,6 +55,8 @@ struct RowTable {
 };
 
 // All tables that a file makes, without titles and rows: what columns_of() knows them from.
+std::vector<ReportTable> empty_tables();           // tables.cpp
+std::vector<ReportTable> empty_run_tables();       // run_tables.cpp
 std::vector<ReportTable> empty_step_tables();      // step_tables.cpp
 std::vector<ReportTable> empty_memory_tables();    // memory_table.cpp
 std::vector<ReportTable> empty_module_tables();    // module_table.cpp

@@ -1,7 +1,8 @@
-// Tables of how a run went: its steps, its collectives, its threads, and what recording it cost.
+// Tables of how a run went: its processes, its collectives, its threads, and what recording it cost.
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "formats/io/cells.h"
 #include "formats/io/sum.h"
@@ -10,9 +11,105 @@
 #include "formats/report/tables.h"
 
 namespace torchprof::formats {
+namespace {
+
+struct CommsRow {
+  const CommsKind& kind;
+  const CommsTally& t;
+  const std::string& slowest;  // empty: nobody is known
+  const std::string& group;
+
+  Cell if_compared(Cell cell) const { return t.compared != 0 ? std::move(cell) : Cell{}; }
+  Cell bytes_per_ns() const {
+    const auto bytes = static_cast<double>(t.bytes), ns = static_cast<double>(t.total_ns - t.waiting_ns);
+    return bytes > 0 && ns > 0 ? Cell(bytes / ns) : Cell{};
+  }
+};
+
+constexpr RowColumn<CommsRow> kCommsColumns[] = {
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
+    {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return count(r.t.bytes); }},
+    {{"gb_per_s", "GB/s", Unit::kNumber, true, false, "-", 3}, [](auto& r) { return r.bytes_per_ns(); }},
+    {{"waiting_ns", "waiting", Unit::kTime, true, false, "-", 1, 1},
+     [](auto& r) { return r.if_compared(r.t.waiting_ns); }},
+    {{"slowest_percent", "slowest", Unit::kPercent, true, false, "-", 0},
+     [](auto& r) {
+       return r.if_compared(percent(static_cast<int64_t>(r.t.slowest_calls), static_cast<int64_t>(r.t.compared)));
+     }},
+    {{"slowest", "process"}, [](auto& r) { return text_or_missing(r.slowest); }},
+    {{"name", "name"}, [](auto& r) { return r.kind.name; }},
+    {{"group", "group", Unit::kText, true, kAppended, ""}, [](auto& r) { return text_or_missing(r.group); }},
+};
+constexpr RowTable<CommsRow> kComms{"comms", kCommsColumns};
+
+struct ThreadRow {
+  const PartGroup& group;
+  const ThreadTally& t;
+};
+
+constexpr RowColumn<ThreadRow> kThreadColumns[] = {
+    {{"pid", "pid"}, [](auto& r) { return r.group.is_one() ? r.group.pid() : r.group.role(); }},
+    {{"open_ns", "in calls", Unit::kTime}, [](auto& r) { return r.t.open_ns; }},
+    {{"operator_ns", "operators", Unit::kTime}, [](auto& r) { return r.t.operator_ns; }},
+    {{"python_ns", "Python", Unit::kTime}, [](auto& r) { return r.t.python_ns; }},
+    {{"gpu_ns", "launched", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_ns; }},
+    {{"operators", "operators", Unit::kCount}, [](auto& r) { return count(r.t.operators); }},
+    {{"python_calls", "Python calls", Unit::kCount}, [](auto& r) { return count(r.t.python_calls); }},
+    {{"name", "name"}, [](auto& r) { return r.t.name; }},
+};
+constexpr RowTable<ThreadRow> kThreads{"threads", kThreadColumns};
+
+struct RecorderRow {
+  const PartGroup& group;
+  const ReportPart::Recorder& sum;
+};
+
+constexpr RowColumn<RecorderRow> kRecorderColumns[] = {
+    {{"pid", "pid"}, [](auto& r) { return r.group.pid(); }},
+    {{"events", "records", Unit::kCount}, [](auto& r) { return count(r.sum.counts.records); }},
+    {{"operators", "operators", Unit::kCount}, [](auto& r) { return count(r.sum.counts.operators); }},
+    {{"python_calls", "Python calls", Unit::kCount}, [](auto& r) { return count(r.sum.counts.python); }},
+    {{"c_calls", "C calls", Unit::kCount}, [](auto& r) { return count(r.sum.counts.c_calls); }},
+    {{"spool_bytes", "spool", Unit::kBytes}, [](auto& r) { return count(r.sum.spool_bytes); }},
+    {{"bytes_per_event", "bytes each", Unit::kNumber},
+     [](auto& r) { return average_of(static_cast<int64_t>(r.sum.spool_bytes), r.sum.counts.records); }},
+    {{"lost", "lost", Unit::kCount}, [](auto& r) { return count(r.sum.lost); }},
+    {{"recycled_bytes", "dropped", Unit::kBytes}, [](auto& r) { return count(r.sum.recycled_bytes); }},
+    {{"damaged_bytes", "damaged", Unit::kBytes}, [](auto& r) { return count(r.sum.damaged_bytes); }},
+    {{"read_ns", "read in", Unit::kTime}, [](auto& r) { return r.sum.read_ns; }},
+    {{"command", "command"}, [](auto& r) { return r.group.is_one() ? r.group.first().command : r.group.role(); }},
+};
+constexpr RowTable<RecorderRow> kRecorders{"profiler", kRecorderColumns};
+
+struct ProcessRow {
+  const PartGroup& group;
+  uint64_t events;
+  uint64_t steps;
+};
+
+constexpr RowColumn<ProcessRow> kProcessColumns[] = {
+    {{"pid", "pid"}, [](auto& r) { return r.group.pid(); }},
+    {{"role", "role", Unit::kText, kHidden, false, ""}, [](auto& r) { return text_or_missing(r.group.role()); }},
+    {{"events", "events", Unit::kCount}, [](auto& r) { return count(r.events); }},
+    {{"operator_ns", "operators", Unit::kTime}, [](auto& r) { return r.group.operator_ns(); }},
+    {{"steps", "steps", Unit::kCount}, [](auto& r) { return count(r.steps); }},
+    {{"ended", "ended"}, [](auto& r) { return text_or_missing(r.group.ended()); }},
+    {{"command", "command"}, [](auto& r) { return r.group.first().command; }},
+    {{"group", "one of", Unit::kText, kHidden},
+     [](auto& r) { return text_or_missing(r.group.is_one() ? r.group.first().group_name : ""); }},
+};
+constexpr RowTable<ProcessRow> kProcesses{"processes", kProcessColumns};
+
+}  // namespace
+
+std::vector<ReportTable> empty_run_tables() {
+  return {kComms.make(), kThreads.make(), kRecorders.make(), kProcesses.make()};
+}
 
 ReportTable comms_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("comms", "Collectives");
+  ReportTable table = kComms.make("Collectives");
   std::vector<const CommsCalls*> processes;
   for (const ReportPart& part : parts) processes.push_back(&part.statistics.comms);
   const auto tallies = compare(processes);
@@ -20,17 +117,11 @@ ReportTable comms_table(const std::vector<ReportPart>& parts) {
   std::map<std::string, std::set<std::string>> alike;
   for (const auto& [kind, t] : tallies) alike[kind.group].insert(kind.id);
   for (const auto& [kind, t] : tallies) {
-    const auto bytes = static_cast<double>(t.bytes), ns = static_cast<double>(t.total_ns - t.waiting_ns);
-    const bool is_compared = t.compared != 0;
-    const auto if_compared = [is_compared](Cell cell) { return is_compared ? std::move(cell) : Cell{}; };
     std::string slowest;
     if (t.slowest_calls != 0) slowest = parts[t.slowest].role.empty() ? parts[t.slowest].pid : parts[t.slowest].role;
     std::string group = kind.group;
     if (alike[kind.group].size() > 1 && !kind.ranks.empty()) group.append(" (").append(kind.ranks).append(")");
-    table.rows.push_back({count(t.calls), t.total_ns, static_cast<double>(t.total_ns) / static_cast<double>(t.calls),
-                          count(t.bytes), bytes > 0 && ns > 0 ? Cell(bytes / ns) : Cell{}, if_compared(t.waiting_ns),
-                          if_compared(percent(static_cast<int64_t>(t.slowest_calls), static_cast<int64_t>(t.compared))),
-                          text_or_missing(slowest), kind.name, text_or_missing(group)});
+    kComms.add(table, {kind, t, slowest, group});
   }
   uint64_t uncertain = 0;
   std::string names;
@@ -76,17 +167,15 @@ std::vector<ThreadTally> threads_of(const PartGroup& group) {
 }  // namespace
 
 ReportTable threads_table(const std::vector<PartGroup>& groups) {
-  ReportTable table = make_table("threads", "Threads");
+  ReportTable table = kThreads.make("Threads");
   for (const PartGroup& group : groups)
-    for (const ThreadTally& t : threads_of(group))
-      table.rows.push_back({group.is_one() ? group.pid() : group.role(), t.open_ns, t.operator_ns, t.python_ns,
-                            t.gpu_ns, count(t.operators), count(t.python_calls), t.name});
+    for (const ThreadTally& t : threads_of(group)) kThreads.add(table, {group, t});
   show_if_any(table, "gpu_ns", {"gpu_ns"});
   return table;
 }
 
 ReportTable profiler_table(const std::vector<PartGroup>& groups) {
-  ReportTable table = make_table("profiler", "What recording took");
+  ReportTable table = kRecorders.make("What recording took");
   for (const PartGroup& group : groups) {
     ReportPart::Recorder sum;
     bool is_any = false;
@@ -101,14 +190,40 @@ ReportTable profiler_table(const std::vector<PartGroup>& groups) {
       sum.damaged_bytes += r.damaged_bytes;
       sum.read_ns += r.read_ns;
     }
-    if (!is_any) continue;
-    const auto each =
-        static_cast<double>(sum.spool_bytes) / static_cast<double>(std::max<uint64_t>(1, sum.counts.records));
-    table.rows.push_back({group.pid(), count(sum.counts.records), count(sum.counts.operators), count(sum.counts.python),
-                          count(sum.counts.c_calls), count(sum.spool_bytes), each, count(sum.lost),
-                          count(sum.recycled_bytes), count(sum.damaged_bytes), sum.read_ns,
-                          group.is_one() ? group.first().command : group.role()});
+    if (is_any) kRecorders.add(table, {group, sum});
   }
+  return table;
+}
+
+ReportTable processes_table(const std::vector<PartGroup>& groups) {
+  ReportTable table = kProcesses.make("Processes");
+  for (const PartGroup& group : groups) {
+    uint64_t events = 0, steps = 0;
+    for (const ReportPart* part : group.parts) {
+      events += part->events.value_or(part->statistics.slices);
+      steps += part->run ? part->run->count : part->statistics.steps.count;
+    }
+    kProcesses.add(table, {group, events, steps});
+  }
+  show_if_any(table, "role", {"role"});
+  return table;
+}
+
+ReportTable processes_of_many_table(const std::vector<PartGroup>& groups) {
+  ReportTable table = processes_table(groups);
+  const size_t column = table.column("ended");
+  std::map<Cell, size_t> ends;
+  for (const std::vector<Cell>& row : table.rows) ++ends[row[column]];
+  if (ends.size() < 2) return table;
+  const Cell most = std::ranges::max_element(ends, {}, &std::pair<const Cell, size_t>::second)->first;
+  std::stable_partition(table.rows.begin(), table.rows.end(),
+                        [&](const std::vector<Cell>& row) { return row[column] != most; });
+  std::string text;
+  for (const auto& [how, times] : ends) {
+    const std::string* ended = std::get_if<std::string>(&how);
+    text.append(text.empty() ? "" : ", ").append(count_text(times)).append(" ").append(ended ? *ended : "not known");
+  }
+  table.remarks.push_back("they ended: " + text);
   return table;
 }
 

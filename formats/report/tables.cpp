@@ -33,29 +33,53 @@ void show_if_any(ReportTable& table, std::string_view key, const std::vector<std
 
 namespace {
 
-void add_row(ReportTable& table, std::vector<Cell> row, const TrimRows& trim) {
-  table.rows.push_back(std::move(row));
-  if (trim) trim(table);
+struct OpRow {
+  const std::string& name;
+  const Tally& t;
+  const Tally& sum;
+  int64_t operator_ns;
+  OpGrouping::By by = OpGrouping::By::kName;
+  const OpGroup* group = nullptr;  // null: operators are not grouped
+};
+
+// What operators are grouped by beside their names.
+template <OpGrouping::By by>
+constexpr RowColumn<OpRow> detail_column(std::string_view key, std::string_view title) {
+  return {{key, title, Unit::kText, kHidden, kAppended, ""},
+          [](auto& r) { return r.by == by && r.group ? text_or_missing(r.group->detail) : Cell{}; }};
 }
 
-std::vector<Cell> operator_row(const Tally& t, int64_t operator_ns, const Tally& sum, const std::string& name) {
-  return {t.self_ns,
-          percent(t.self_ns, operator_ns),
-          t.total_ns,
-          percent(t.total_ns, operator_ns),
-          count(t.calls),
-          average_of(t.total_ns, t.calls),
-          t.gpu_self_ns,
-          percent(t.gpu_self_ns, sum.gpu_self_ns),
-          t.gpu_total_ns,
-          average_of(t.gpu_total_ns, t.calls),
-          t.cpu_bytes,
-          t.cpu_total_bytes,
-          t.device_bytes,
-          t.device_total_bytes,
-          t.flops == 0 ? Cell{} : count(t.flops),
-          name};
-}
+constexpr RowColumn<OpRow> kOpColumns[] = {
+    {{"self_cpu_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
+    {{"self_cpu_percent", "self %", Unit::kPercent}, [](auto& r) { return percent(r.t.self_ns, r.operator_ns); }},
+    {{"cpu_total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"cpu_total_percent", "total %", Unit::kPercent, kHidden},
+     [](auto& r) { return percent(r.t.total_ns, r.operator_ns); }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"cpu_avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
+    {{"self_cuda_ns", "self CUDA", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_self_ns; }},
+    {{"self_cuda_percent", "self CUDA %", Unit::kPercent, kHidden},
+     [](auto& r) { return percent(r.t.gpu_self_ns, r.sum.gpu_self_ns); }},
+    {{"cuda_total_ns", "total CUDA", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_total_ns; }},
+    {{"cuda_avg_ns", "average CUDA", Unit::kTime, kHidden},
+     [](auto& r) { return average_of(r.t.gpu_total_ns, r.t.calls); }},
+    {{"self_cpu_mem_bytes", "self CPU mem", Unit::kBytes, kHidden}, [](auto& r) { return r.t.cpu_bytes; }},
+    {{"cpu_mem_bytes", "CPU mem", Unit::kBytes, kHidden}, [](auto& r) { return r.t.cpu_total_bytes; }},
+    {{"self_cuda_mem_bytes", "self GPU mem", Unit::kBytes, kHidden}, [](auto& r) { return r.t.device_bytes; }},
+    {{"cuda_mem_bytes", "GPU mem", Unit::kBytes, kHidden}, [](auto& r) { return r.t.device_total_bytes; }},
+    {{"flops", "GFLOPs", Unit::kFlops, kHidden, false, ""},
+     [](auto& r) { return r.t.flops == 0 ? Cell{} : count(r.t.flops); }},
+    {{"name", "name"}, [](auto& r) { return r.name; }},
+    detail_column<OpGrouping::By::kShape>("input_shapes", "shapes"),
+    detail_column<OpGrouping::By::kModule>("module", "module"),
+    detail_column<OpGrouping::By::kThread>("thread", "thread"),
+    detail_column<OpGrouping::By::kOverload>("overload", "overload"),
+    detail_column<OpGrouping::By::kStack>("stack", "stack"),
+    detail_column<OpGrouping::By::kLine>("line", "line"),
+    {{"source", "source", Unit::kText, kHidden, kAppended, ""},
+     [](auto& r) { return r.group ? text_or_missing(r.group->source) : Cell{}; }},
+};
+constexpr RowTable<OpRow> kOps{"ops", kOpColumns};
 
 void set_totals(ReportTable& operators, const Tally& sum) {
   operators.totals = {{"self_cpu_ns", sum.self_ns}, {"self_cuda_ns", sum.gpu_self_ns}, {"calls", count(sum.calls)}};
@@ -64,13 +88,12 @@ void set_totals(ReportTable& operators, const Tally& sum) {
 }  // namespace
 
 ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string title, const TrimRows& trim) {
-  ReportTable table = make_table("ops", std::move(title));
+  ReportTable table = kOps.make(std::move(title));
   Tally sum;
   for (const auto& [name, tally] : operators) sum += tally;
   for (const auto& [name, tally] : operators) {
-    std::vector<Cell> row = operator_row(tally, operator_ns, sum, name);
-    row.resize(table.columns.size());
-    add_row(table, std::move(row), trim);
+    kOps.add(table, {name, tally, sum, operator_ns});
+    if (trim) trim(table);
   }
   set_totals(table, sum);
   return table;
@@ -78,19 +101,14 @@ ReportTable ops_table(const Tallies& operators, int64_t operator_ns, std::string
 
 ReportTable ops_table(const OpGroups& operators, const OpGrouping& grouping, int64_t operator_ns, std::string title,
                       const TrimRows& trim) {
-  ReportTable table = make_table("ops", std::move(title));
+  ReportTable table = kOps.make(std::move(title));
   Tally sum;
   for (const auto& [key, group] : operators) sum += group.tally;
-  const size_t detail = grouping.by == OpGrouping::By::kName ? table.columns.size() : table.column(grouping.column());
-  const size_t source = table.column("source");
   for (const auto& [key, group] : operators) {
-    std::vector<Cell> row = operator_row(group.tally, operator_ns, sum, group.name);
-    row.resize(table.columns.size());
-    if (detail < row.size()) row[detail] = text_or_missing(group.detail);
-    row[source] = text_or_missing(group.source);
-    add_row(table, std::move(row), trim);
+    kOps.add(table, {group.name, group.tally, sum, operator_ns, grouping.by, &group});
+    if (trim) trim(table);
   }
-  if (detail < table.columns.size()) table.columns[detail].is_shown = true;
+  if (grouping.by != OpGrouping::By::kName) table.show(grouping.column(), true);
   set_totals(table, sum);
   return table;
 }
@@ -130,31 +148,128 @@ class Waits {
   int64_t waiting_ns_ = 0, working_ns_ = 0;
 };
 
+struct PythonRow {
+  const std::string& name;
+  const CallTally& t;
+  const Waits& waits;
+};
+
+constexpr RowColumn<PythonRow> kPythonColumns[] = {
+    {{"self_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
+    {{"self_percent", "self %", Unit::kPercent}, [](auto& r) { return r.waits.share(r.name, r.t.self_ns); }},
+    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
+    {{"waits", "waits", Unit::kText, kHidden, false, ""}, [](auto& r) { return r.waits.mark(r.name); }},
+    {{"name", "name"}, [](auto& r) { return r.name; }},
+};
+constexpr RowTable<PythonRow> kPython{"python", kPythonColumns};
+
+struct PythonLineRow {
+  const std::string& name;
+  const LineTally& t;
+  const Waits& waits;
+};
+
+constexpr RowColumn<PythonLineRow> kPythonLineColumns[] = {
+    {{"self_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
+    {{"self_percent", "self %", Unit::kPercent}, [](auto& r) { return r.waits.share(r.name, r.t.self_ns); }},
+    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"self_cuda_ns", "self CUDA", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_ns; }},
+    {{"waits", "waits", Unit::kText, kHidden, false, ""}, [](auto& r) { return r.waits.mark(r.name); }},
+    {{"name", "name"}, [](auto& r) { return r.name; }},
+};
+constexpr RowTable<PythonLineRow> kPythonLines{"python_lines", kPythonLineColumns};
+
+struct GpuRow {
+  const ReportPart& part;
+  const GpuDeviceUse& use;
+};
+
+constexpr RowColumn<GpuRow> kGpuColumns[] = {
+    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    {{"gpu", "GPU", Unit::kCount}, [](auto& r) { return count(r.use.device); }},
+    {{"busy_percent", "busy %", Unit::kPercent}, [](auto& r) { return percent(r.use.busy_ns, r.use.captured_ns); }},
+    {{"busy_ns", "busy", Unit::kTime}, [](auto& r) { return r.use.busy_ns; }},
+    {{"captured_ns", "captured", Unit::kTime, kHidden}, [](auto& r) { return r.use.captured_ns; }},
+    {{"kernels", "kernels", Unit::kCount}, [](auto& r) { return count(r.use.kernels); }},
+    {{"kernel_ns", "in kernels", Unit::kTime}, [](auto& r) { return r.use.kernel_ns; }},
+    {{"copies", "copies, sets", Unit::kCount}, [](auto& r) { return count(r.use.copies); }},
+    {{"copy_ns", "in them", Unit::kTime}, [](auto& r) { return r.use.copy_ns; }},
+    {{"name", "name"}, [](auto& r) { return text_or_missing(r.use.name); }},
+};
+constexpr RowTable<GpuRow> kGpus{"gpus", kGpuColumns};
+
+struct KernelRow {
+  const std::string& name;
+  const std::string& short_name;
+  const GpuTally& t;
+  int64_t sum_ns;  // of all
+
+  Cell mean(double total, double scale) const {
+    return t.is_kernel && total > 0 ? Cell(scale * total / static_cast<double>(t.calls)) : Cell{};
+  }
+};
+
+constexpr RowColumn<KernelRow> kKernelColumns[] = {
+    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"share_percent", "share", Unit::kPercent}, [](auto& r) { return percent(r.t.total_ns, r.sum_ns); }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
+    {{"min_ns", "min", Unit::kTime}, [](auto& r) { return r.t.min_ns; }},
+    {{"max_ns", "max", Unit::kTime}, [](auto& r) { return r.t.max_ns; }},
+    {{"blocks_per_sm", "blocks/SM", Unit::kNumber, true, false, "-", 2},
+     [](auto& r) { return r.mean(r.t.blocks_per_sm, 1); }},
+    {{"occupancy_percent", "occupancy", Unit::kPercent, true, false, "-", 0},
+     [](auto& r) { return r.mean(r.t.occupancy, 100); }},
+    {{"name", "full name", Unit::kText, kHidden}, [](auto& r) { return r.name; }},
+    {{"short_name", "name"}, [](auto& r) { return r.short_name; }},
+};
+constexpr RowTable<KernelRow> kKernels{"kernels", kKernelColumns};
+
+struct CallRow {
+  const std::string& name;
+  const CallTally& t;
+  int64_t sum_ns;  // of all
+};
+
+constexpr RowColumn<CallRow> kCallColumns[] = {
+    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+    {{"share_percent", "share", Unit::kPercent}, [](auto& r) { return percent(r.t.self_ns, r.sum_ns); }},
+    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
+    {{"kind", "does", Unit::kText}, [](auto& r) { return std::string(effect_text(call_effect(r.name))); }},
+    {{"name", "name"}, [](auto& r) { return r.name; }},
+};
+constexpr RowTable<CallRow> kCalls{"calls", kCallColumns};
+
 }  // namespace
 
+std::vector<ReportTable> empty_tables() {
+  return {kOps.make(), kPython.make(), kPythonLines.make(), kGpus.make(), kKernels.make(), kCalls.make()};
+}
+
 ReportTable python_table(const CallTallies& functions, int64_t python_ns, bool has_waits, const TrimRows& trim) {
-  ReportTable table = make_table("python", "Python functions");
+  ReportTable table = kPython.make("Python functions");
   const Waits waits(functions, python_ns, has_waits);
-  for (const auto& [name, t] : functions)
-    if (!waits.is_left_out(name))
-      add_row(table,
-              {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), average_of(t.total_ns, t.calls),
-               waits.mark(name), name},
-              trim);
+  for (const auto& [name, t] : functions) {
+    if (waits.is_left_out(name)) continue;
+    kPython.add(table, {name, t, waits});
+    if (trim) trim(table);
+  }
   table.totals = {{"self_ns", python_ns}};
   waits.finish(table, "function");
   return table;
 }
 
 ReportTable python_lines_table(const LineTallies& tallies, bool has_waits) {
-  ReportTable table = make_table("python_lines", "Lines of Python");
+  ReportTable table = kPythonLines.make("Lines of Python");
   int64_t sum = 0;
   for (const auto& [name, t] : tallies.lines) add_to(sum, t.self_ns);
   const Waits waits(tallies.lines, sum, has_waits);
   for (const auto& [name, t] : tallies.lines)
-    if (!waits.is_left_out(name))
-      table.rows.push_back(
-          {t.self_ns, waits.share(name, t.self_ns), t.total_ns, count(t.calls), t.gpu_ns, waits.mark(name), name});
+    if (!waits.is_left_out(name)) kPythonLines.add(table, {name, t, waits});
   show_if_any(table, "self_cuda_ns", {"self_cuda_ns"});
   table.totals = {{"self_ns", sum}, {"unknown_ns", tallies.unknown_ns}};
   waits.finish(table, "line");
@@ -162,85 +277,39 @@ ReportTable python_lines_table(const LineTallies& tallies, bool has_waits) {
 }
 
 ReportTable gpus_table(const std::vector<ReportPart>& parts) {
-  ReportTable table = make_table("gpus", "GPUs");
+  ReportTable table = kGpus.make("GPUs");
   std::string first_pid;
   for (const ReportPart& part : parts) {
     for (const GpuDeviceUse& use : part.statistics.gpu.devices) {
       if (table.rows.empty()) first_pid = part.key();
       if (first_pid != part.key()) table.show("pid", true);
-      table.rows.push_back({part.key(), count(use.device), percent(use.busy_ns, use.captured_ns), use.busy_ns,
-                            use.captured_ns, count(use.kernels), use.kernel_ns, count(use.copies), use.copy_ns,
-                            text_or_missing(use.name)});
+      kGpus.add(table, {part, use});
     }
   }
   return table;
 }
 
 ReportTable kernels_table(const GpuTallies& work) {
-  ReportTable table = make_table("kernels", "GPU kernels");
+  ReportTable table = kKernels.make("GPU kernels");
   int64_t sum = 0;
   std::vector<std::string_view> names;
   for (const auto& [name, t] : work) {
     add_to(sum, t.total_ns);
     names.push_back(name);
   }
-  std::vector<std::string> short_names = distinct_kernel_names(names);
+  const std::vector<std::string> short_names = distinct_kernel_names(names);
   size_t row = 0;
-  for (const auto& [name, t] : work) {
-    const auto calls = static_cast<double>(t.calls);
-    const auto mean = [&t = t, calls](double total, double scale) {
-      return t.is_kernel && total > 0 ? Cell(scale * total / calls) : Cell{};
-    };
-    table.rows.push_back({t.total_ns, percent(t.total_ns, sum), count(t.calls), average_of(t.total_ns, t.calls),
-                          t.min_ns, t.max_ns, mean(t.blocks_per_sm, 1), mean(t.occupancy, 100), name,
-                          std::move(short_names[row++])});
-  }
+  for (const auto& [name, t] : work) kKernels.add(table, {name, short_names[row++], t, sum});
   table.totals = {{"total_ns", sum}};
   return table;
 }
 
 ReportTable calls_table(const CallTallies& calls) {
-  ReportTable table = make_table("calls", "Calls of CUDA");
+  ReportTable table = kCalls.make("Calls of CUDA");
   int64_t sum = 0;
   for (const auto& [name, t] : calls) add_to(sum, t.self_ns);
-  for (const auto& [name, t] : calls)
-    table.rows.push_back({t.total_ns, percent(t.self_ns, sum), count(t.calls), average_of(t.total_ns, t.calls),
-                          std::string(effect_text(call_effect(name))), name});
+  for (const auto& [name, t] : calls) kCalls.add(table, {name, t, sum});
   table.totals = {{"total_ns", sum}};
-  return table;
-}
-
-ReportTable processes_table(const std::vector<PartGroup>& groups) {
-  ReportTable table = make_table("processes", "Processes");
-  for (const PartGroup& group : groups) {
-    uint64_t events = 0, steps = 0;
-    for (const ReportPart* part : group.parts) {
-      events += part->events.value_or(part->statistics.slices);
-      steps += part->run ? part->run->count : part->statistics.steps.count;
-    }
-    table.rows.push_back({group.pid(), text_or_missing(group.role()), count(events), group.operator_ns(), count(steps),
-                          text_or_missing(group.ended()), group.first().command,
-                          text_or_missing(group.is_one() ? group.first().group_name : "")});
-  }
-  show_if_any(table, "role", {"role"});
-  return table;
-}
-
-ReportTable processes_of_many_table(const std::vector<PartGroup>& groups) {
-  ReportTable table = processes_table(groups);
-  const size_t column = table.column("ended");
-  std::map<Cell, size_t> ends;
-  for (const std::vector<Cell>& row : table.rows) ++ends[row[column]];
-  if (ends.size() < 2) return table;
-  const Cell most = std::ranges::max_element(ends, {}, &std::pair<const Cell, size_t>::second)->first;
-  std::stable_partition(table.rows.begin(), table.rows.end(),
-                        [&](const std::vector<Cell>& row) { return row[column] != most; });
-  std::string text;
-  for (const auto& [how, times] : ends) {
-    const std::string* ended = std::get_if<std::string>(&how);
-    text.append(text.empty() ? "" : ", ").append(count_text(times)).append(" ").append(ended ? *ended : "not known");
-  }
-  table.remarks.push_back("they ended: " + text);
   return table;
 }
 
