@@ -344,6 +344,7 @@ void name_processes(ReportTable& table, const std::vector<ReportPart>& parts) {
   for (std::vector<Cell>& row : table.rows) {
     if (owner < std::ssize(row)) take_part(row[static_cast<size_t>(owner)], parts);
     const ReportPart* part = take_part(row[static_cast<size_t>(at)], parts);
+    row.reserve(row.size() + has_hosts + has_ranks);
     if (has_hosts) row.insert(row.begin() + at + 1, part == nullptr ? Cell{} : text_or_missing(part->host));
     if (has_ranks) row.insert(row.begin() + at + 1, part == nullptr || !part->rank ? Cell{} : Cell(*part->rank));
   }
