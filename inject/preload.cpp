@@ -163,7 +163,7 @@ __attribute__((constructor)) void start() noexcept {
 __attribute__((destructor)) void end() noexcept {
   if (session::state() == session::State::kOff) return;
   sampler::end();
-  window::remove_door_file();
+  window::end_door();
   session::finish();
 }
 

@@ -308,6 +308,23 @@ def test_the_same_steps_of_some_ranks_in_containers_are_captured_as_one_trace(to
 
 
 @pytest.mark.once
+def test_no_socket_is_left_by_a_process_whose_end_takes_long(torchprof, torch_python, program, tmp_path):
+    """Libraries end after ours for two seconds, in which the thread of ours reads RUN/control again."""
+    (tmp_path / "slow.c").write_text("#include <unistd.h>\n__attribute__((destructor)) static void end(void) { sleep(2); }\n")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
+    lines = [line.partition("=") for line in torchprof("env", "-o", tmp_path / "run", "--format", "docker").stdout.splitlines()]
+    script = program("""
+import ctypes, glob, torch
+ctypes.CDLL("./slow.so")
+torch.ones(2).add(1)
+while not glob.glob("run/spool/*.ctl"): pass
+""")
+    began = time.monotonic()
+    subprocess.run([torch_python, script], env=clean_environment({name: value for name, _, value in lines}), cwd=tmp_path, check=True, timeout=PATIENCE)
+    assert time.monotonic() - began >= 2 and not list((tmp_path / "run" / "spool").glob("*.ctl"))
+
+
+@pytest.mark.once
 def test_what_cannot_be_captured_is_said(job, torchprof):
     run = job("2", "-", "manual")
     run.wait_for(20)
