@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 namespace torchprof::formats {
 namespace {
@@ -22,10 +21,6 @@ const std::vector<Column>& columns_of(std::string_view table) {
   static const std::vector<Column> none;
   const auto it = std::ranges::find(all, table, &ReportTable::name);
   return it == all.end() ? none : it->columns;
-}
-
-ReportTable make_table(std::string_view name, std::string title) {
-  return {.name = std::string(name), .title = std::move(title), .columns = columns_of(name), .rows = {}};
 }
 
 }  // namespace torchprof::formats

@@ -35,6 +35,10 @@ struct RowColumn {
   Cell (*get)(const Row&);
 };
 
+// The process of a row's `part`. Tables that hide the column show it where there are several.
+template <class Row, bool is_shown = kHidden>
+inline constexpr RowColumn<Row> kPidColumn{{"pid", "pid", Unit::kText, is_shown}, [](auto& r) { return r.part.key(); }};
+
 template <class Row>
 struct RowTable {
   std::string_view name;
@@ -65,8 +69,5 @@ std::vector<ReportTable> empty_advice_tables();    // advice_table.cpp
 
 // Empty if there is no such table.
 const std::vector<Column>& columns_of(std::string_view table);
-
-// A table without rows, with the columns of table `name`.
-ReportTable make_table(std::string_view name, std::string title);
 
 }  // namespace torchprof::formats

@@ -30,7 +30,7 @@ struct CategoryRow {
 };
 
 constexpr RowColumn<CategoryRow> kCategoryColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<CategoryRow>,
     {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
     {{"bytes", "at peak", Unit::kBytes}, [](auto& r) { return r.bytes; }},
     {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.bytes, r.device.peak_bytes); }},
@@ -46,7 +46,7 @@ struct SumRow {
 };
 
 constexpr RowColumn<SumRow> kSumColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<SumRow>,
     {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
     {{"bytes", "at peak", Unit::kBytes}, [](auto& r) { return r.s.bytes; }},
     {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.s.bytes, r.device.peak_bytes); }},
@@ -67,7 +67,7 @@ struct MemoryRow {
 };
 
 constexpr RowColumn<MemoryRow> kMemoryColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<MemoryRow>,
     {{"device", "device", Unit::kText, kHidden}, [](auto& r) { return device_text(r.device.type, r.device.index); }},
     {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return r.bytes; }},
     {{"peak_percent", "peak %", Unit::kPercent}, [](auto& r) { return percent(r.bytes, r.device.peak_bytes); }},
@@ -88,7 +88,7 @@ struct GrowthRow {
 };
 
 constexpr RowColumn<GrowthRow> kGrowthColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<GrowthRow>,
     {{"device", "device", Unit::kText, kHidden},
      [](auto& r) { return device_text(r.g.device_type, r.g.device_index); }},
     {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return r.g.bytes; }},

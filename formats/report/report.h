@@ -42,8 +42,7 @@ struct SecondPassRequest {
   bool has_units = false;  // the units of processes without steps (formats/timeline/units.h)
   bool has_memory_growth = false;
   bool has_memory_categories = false;
-  bool has_sums() const { return has_gpu || has_launches || has_path; }
-  bool has_timelines() const { return has_sums() || has_advice; }
+  bool has_timelines() const { return has_gpu || has_launches || has_path || has_advice; }
 };
 
 struct ReportPart {  // one process

@@ -48,7 +48,7 @@ constexpr RowColumn<StepTimeRow> step_part_column() {
 template <size_t... parts>
 constexpr auto step_time_columns(std::index_sequence<parts...>) {
   return std::to_array<RowColumn<StepTimeRow>>({
-      {{"pid", "pid"}, [](auto& r) { return r.part.key(); }},
+      kPidColumn<StepTimeRow, true>,
       {{"step", "step", Unit::kCount}, [](auto& r) { return count(r.line.step); }},
       {{"ns", "time", Unit::kTime}, [](auto& r) { return r.line.ns > 0 ? Cell(r.line.ns) : Cell{}; }},
       step_part_column<parts>()...,
@@ -108,7 +108,7 @@ struct StepsRow {
 };
 
 constexpr RowColumn<StepsRow> kStepsColumns[] = {
-    {{"pid", "pid"}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<StepsRow, true>,
     {{"steps", "steps", Unit::kCount}, [](auto& r) { return count(r.part.run ? r.part.run->count : r.steps.count); }},
     {{"captured", "in full", Unit::kCount, kHidden},
      [](auto& r) { return r.part.run ? count(r.part.run->captured) : Cell{}; }},

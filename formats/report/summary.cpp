@@ -346,7 +346,7 @@ class DocumentAssembly {
     std::vector<ReportTable> tables =
         memory_tables(report_.parts, groups_, report_.start, needs_all ? SIZE_MAX : rows_, is_detailed());
     if (is_asked_for("memory") && std::ranges::find(tables, "memory", &ReportTable::name) == tables.end())
-      tables.insert(tables.begin(), make_table("memory", "Memory"));
+      tables.insert(tables.begin(), {.name = "memory", .title = "Memory", .columns = columns_of("memory"), .rows = {}});
     for (ReportTable& table : tables)
       if (needs_all)
         add_in_order(std::move(table), "more row");

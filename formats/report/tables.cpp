@@ -148,39 +148,33 @@ class Waits {
   int64_t waiting_ns_ = 0, working_ns_ = 0;
 };
 
+// Of a function or of a line.
+template <class Counted>
 struct PythonRow {
   const std::string& name;
-  const CallTally& t;
+  const Counted& t;
   const Waits& waits;
 };
 
-constexpr RowColumn<PythonRow> kPythonColumns[] = {
-    {{"self_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
-    {{"self_percent", "self %", Unit::kPercent}, [](auto& r) { return r.waits.share(r.name, r.t.self_ns); }},
-    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
-    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
-    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }},
-    {{"waits", "waits", Unit::kText, kHidden, false, ""}, [](auto& r) { return r.waits.mark(r.name); }},
-    {{"name", "name"}, [](auto& r) { return r.name; }},
-};
-constexpr RowTable<PythonRow> kPython{"python", kPythonColumns};
-
-struct PythonLineRow {
-  const std::string& name;
-  const LineTally& t;
-  const Waits& waits;
-};
-
-constexpr RowColumn<PythonLineRow> kPythonLineColumns[] = {
-    {{"self_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
-    {{"self_percent", "self %", Unit::kPercent}, [](auto& r) { return r.waits.share(r.name, r.t.self_ns); }},
-    {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
-    {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
-    {{"self_cuda_ns", "self CUDA", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_ns; }},
-    {{"waits", "waits", Unit::kText, kHidden, false, ""}, [](auto& r) { return r.waits.mark(r.name); }},
-    {{"name", "name"}, [](auto& r) { return r.name; }},
-};
-constexpr RowTable<PythonLineRow> kPythonLines{"python_lines", kPythonLineColumns};
+// `own`: the column that the others do not have.
+template <class Counted>
+constexpr auto python_columns(const RowColumn<PythonRow<Counted>>& own) {
+  return std::to_array<RowColumn<PythonRow<Counted>>>({
+      {{"self_ns", "self", Unit::kTime}, [](auto& r) { return r.t.self_ns; }},
+      {{"self_percent", "self %", Unit::kPercent}, [](auto& r) { return r.waits.share(r.name, r.t.self_ns); }},
+      {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.t.total_ns; }},
+      {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.t.calls); }},
+      own,
+      {{"waits", "waits", Unit::kText, kHidden, false, ""}, [](auto& r) { return r.waits.mark(r.name); }},
+      {{"name", "name"}, [](auto& r) { return r.name; }},
+  });
+}
+constexpr auto kPythonColumns = python_columns<CallTally>(
+    {{"avg_ns", "average", Unit::kTime}, [](auto& r) { return average_of(r.t.total_ns, r.t.calls); }});
+constexpr RowTable<PythonRow<CallTally>> kPython{"python", kPythonColumns};
+constexpr auto kPythonLineColumns = python_columns<LineTally>(
+    {{"self_cuda_ns", "self CUDA", Unit::kTime, kHidden}, [](auto& r) { return r.t.gpu_ns; }});
+constexpr RowTable<PythonRow<LineTally>> kPythonLines{"python_lines", kPythonLineColumns};
 
 struct GpuRow {
   const ReportPart& part;
@@ -188,7 +182,7 @@ struct GpuRow {
 };
 
 constexpr RowColumn<GpuRow> kGpuColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<GpuRow>,
     {{"gpu", "GPU", Unit::kCount}, [](auto& r) { return count(r.use.device); }},
     {{"busy_percent", "busy %", Unit::kPercent}, [](auto& r) { return percent(r.use.busy_ns, r.use.captured_ns); }},
     {{"busy_ns", "busy", Unit::kTime}, [](auto& r) { return r.use.busy_ns; }},

@@ -54,7 +54,7 @@ std::vector<ReportTable> memory_tables(const std::vector<ReportPart>& parts, con
 void show_if_any(ReportTable& table, std::string_view key, const std::vector<std::string_view>& columns);
 
 // Why a table that was asked for has no rows, for people and without a point at its end: what is missing, and what
-// would make it. `table`: a name of make_table(). Empty: it needs none, as it says so itself.
+// would make it. `table`: its name. Empty: it needs none, as it says so itself.
 std::string why_empty(std::string_view table, const Report& report);
 
 // In the column `pid` puts process ids in place of keys; where there are several ranks or hosts, adds columns `rank`

@@ -32,7 +32,7 @@ constexpr RowColumn<DeviceTimeRow> exactly_column(std::string_view key, std::str
 }
 
 constexpr RowColumn<DeviceTimeRow> kDeviceTimeColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<DeviceTimeRow>,
     {{"gpu", "GPU", Unit::kCount}, [](auto& r) { return count(r.gpu); }},
     {{"ns", "time", Unit::kTime}, [](auto& r) { return r.d.ns; }},
     {{"idle_ns", "idle", Unit::kTime}, [](auto& r) { return r.d.idle_ns(); }},
@@ -60,7 +60,7 @@ struct StreamRow {
 };
 
 constexpr RowColumn<StreamRow> kStreamColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<StreamRow>,
     {{"gpu", "GPU", Unit::kCount}, [](auto& r) { return count(r.s.device); }},
     {{"stream", "stream", Unit::kCount}, [](auto& r) { return count(r.s.stream); }},
     {{"works", "kernels, copies", Unit::kCount}, [](auto& r) { return count(r.s.works); }},
@@ -78,7 +78,7 @@ struct LaunchRow {
 };
 
 constexpr RowColumn<LaunchRow> kLaunchColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<LaunchRow>,
     {{"gpu", "GPU", Unit::kCount}, [](auto& r) { return count(r.s.device); }},
     {{"stream", "stream", Unit::kCount}, [](auto& r) { return count(r.s.stream); }},
     {{"works", "launched", Unit::kCount}, [](auto& r) { return count(r.s.works); }},
@@ -106,7 +106,7 @@ struct CopyRow {
 };
 
 constexpr RowColumn<CopyRow> kCopyColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<CopyRow>,
     {{"calls", "calls", Unit::kCount}, [](auto& r) { return count(r.c.works); }},
     {{"total_ns", "total", Unit::kTime}, [](auto& r) { return r.c.ns; }},
     {{"bytes", "bytes", Unit::kBytes}, [](auto& r) { return count(r.c.bytes); }},
@@ -132,7 +132,7 @@ struct CriticalRow {
 };
 
 constexpr RowColumn<CriticalRow> kCriticalColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<CriticalRow>,
     {{"step_ns", "of a step", Unit::kTime}, [](auto& r) { return cell_of_average(r.ns(), r.path.steps); }},
     {{"share_percent", "share", Unit::kPercent}, [](auto& r) { return percent(r.ns(), r.path.ns); }},
     {{"without_ns", "step without it", Unit::kTime},
@@ -153,7 +153,7 @@ struct CriticalNameRow {
 };
 
 constexpr RowColumn<CriticalNameRow> kCriticalNameColumns[] = {
-    {{"pid", "pid", Unit::kText, kHidden}, [](auto& r) { return r.part.key(); }},
+    kPidColumn<CriticalNameRow>,
     {{"step_ns", "of a step", Unit::kTime}, [](auto& r) { return cell_of_average(r.t.ns, r.path.steps); }},
     {{"share_percent", "share", Unit::kPercent}, [](auto& r) { return percent(r.t.ns, r.path.ns); }},
     {{"total_ns", "total", Unit::kTime, kHidden}, [](auto& r) { return r.t.ns; }},

@@ -262,6 +262,12 @@ while not os.path.exists("stop"):
 """
 
 
+def armed_variables(torchprof, directory):
+    """What arms a program without a launcher."""
+    lines = torchprof("env", "-o", directory, "--format", "docker").stdout.splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
 def marks_in(path):
     with gzip.open(path) as file:
         events = [e for e in json.load(file)["traceEvents"] if e.get("ph") == "X"]
@@ -278,12 +284,11 @@ def test_the_same_steps_of_some_ranks_in_containers_are_captured_as_one_trace(to
     container = ["unshare", "--map-root-user", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--uts"]
     if subprocess.run([*container, "true"], capture_output=True).returncode != 0:
         pytest.skip("no namespaces may be made here")
-    lines = [line.partition("=") for line in torchprof("env", "-o", tmp_path / "run", "--format", "docker").stdout.splitlines()]
-    armed = {name: value for name, _, value in lines}
+    armed = clean_environment(armed_variables(torchprof, tmp_path / "run"))
     script = program(ALONE)
     start = "hostname pod%d; for r in %s; do RANK=$r WORLD_SIZE=4 \"$0\" \"$1\" & done; wait"
     with contextlib.ExitStack() as stack:
-        jobs = [subprocess.Popen([*container, "sh", "-c", start % (n, ranks), torch_python, script], env=clean_environment(armed), cwd=tmp_path) for n, ranks in enumerate(("0 1", "2 3"))]
+        jobs = [subprocess.Popen([*container, "sh", "-c", start % (n, ranks), torch_python, script], env=armed, cwd=tmp_path) for n, ranks in enumerate(("0 1", "2 3"))]
         for job in jobs:
             stack.callback(job.wait)
         stack.callback((tmp_path / "stop").touch)
@@ -312,7 +317,6 @@ def test_no_socket_is_left_by_a_process_whose_end_takes_long(torchprof, torch_py
     """Libraries end after ours for two seconds, in which the thread of ours reads RUN/control again."""
     (tmp_path / "slow.c").write_text("#include <unistd.h>\n__attribute__((destructor)) static void end(void) { sleep(2); }\n")
     subprocess.run(["cc", "-shared", "-fPIC", "-o", tmp_path / "slow.so", tmp_path / "slow.c"], check=True)
-    lines = [line.partition("=") for line in torchprof("env", "-o", tmp_path / "run", "--format", "docker").stdout.splitlines()]
     script = program("""
 import ctypes, glob, torch
 ctypes.CDLL("./slow.so")
@@ -320,7 +324,7 @@ torch.ones(2).add(1)
 while not glob.glob("run/spool/*.ctl"): pass
 """)
     began = time.monotonic()
-    subprocess.run([torch_python, script], env=clean_environment({name: value for name, _, value in lines}), cwd=tmp_path, check=True, timeout=PATIENCE)
+    subprocess.run([torch_python, script], env=clean_environment(armed_variables(torchprof, tmp_path / "run")), cwd=tmp_path, check=True, timeout=PATIENCE)
     assert time.monotonic() - began >= 2 and not list((tmp_path / "run" / "spool").glob("*.ctl"))
 
 
