@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "tracer/process/diag.h"
 #include "tracer/process/lock.h"
@@ -13,6 +12,7 @@
 #include "tracer/process/seal.h"
 #include "tracer/process/wakeup.h"
 #include "tracer/python/threads.h"
+#include "tracer/sampler/look_budget.h"
 #include "tracer/sampler/seen.h"
 #include "tracer/session.h"
 #include "tracer/spool/clock.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kListApart = kSecond / 10;  // the list of many threads is read so often
 constexpr size_t kFewThreads = 16;
-constexpr int64_t kPartOfProcessor = 200, kUsualHz = 50;  // who wants more looks gets them
+constexpr int64_t kPartOfProcessor = 100, kUsualHz = 50;  // who wants more looks gets them
 constexpr uint64_t kBytesAtFullRate = uint64_t{2} << 20;
 constexpr int64_t kLongestWait = 64 * kSecond;
 constexpr int64_t kUntilSpool = kSecond / 5;  // a process without events that lives shorter has no spool because of us
@@ -163,7 +163,10 @@ void look_around(const ProcessMemory& memory, const InterpreterDef& at, uint32_t
 
 int64_t own_clock() noexcept { return clock::read_ns(CLOCK_THREAD_CPUTIME_ID); }
 
+constinit LookBudget g_budget;
+
 void begin_anew() noexcept {
+  g_budget = {};
   Sampling& s = g_sampling;
   s.pid = getpid();
   s.since = clock::read_ns(CLOCK_MONOTONIC);
@@ -200,10 +203,10 @@ void run() noexcept {
   const InterpreterDef at = python::described_stacks();
   const int64_t period = kSecond / s.hz;
   const int64_t part = std::clamp<int64_t>(kPartOfProcessor * kUsualHz / s.hz, 1, kPartOfProcessor);
-  int64_t least = 0;  // pause, because of what rounds take
-  int64_t used = own_clock();
+  g_budget.begin(clock::read_ns(CLOCK_MONOTONIC), own_clock());
   while (!is_over()) {
-    const int64_t wanted = std::max(least, period << std::min<uint64_t>(s.written / kBytesAtFullRate, 12));
+    const int64_t usual = period << std::min<uint64_t>(s.written / kBytesAtFullRate, 12);
+    const int64_t wanted = g_budget.pause_after_round(clock::read_ns(CLOCK_MONOTONIC), own_clock(), usual, part);
     const int64_t pause = wanted * 3 / 4 + static_cast<int64_t>(random_below(static_cast<uint64_t>(wanted / 2) + 1));
     g_wakeup.sleep(static_cast<uint64_t>(clock::read_ns(CLOCK_MONOTONIC) + pause));
     if (is_over()) break;
@@ -220,9 +223,6 @@ void run() noexcept {
       session::open_spool();
     if (session::state() != session::State::kCapturing) continue;
     look_around(memory, at, self);
-    // The mean of the last few rounds, with what sleeping takes.
-    const int64_t before = std::exchange(used, own_clock());
-    least = (7 * least + part * (used - before)) / 8;
   }
   for (size_t i = g_looks.count; i-- > 0;) forget(i);
 }

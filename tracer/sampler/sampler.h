@@ -18,8 +18,9 @@
 //   * It ends before the process is sealed (process/own_thread.h), for unshare() and setns(), which the kernel may
 //     refuse to a process with several threads (there, too), and when the interpreter ends.
 //   * The pause between two rounds is random, three quarters to five quarters of the period, so that it does not keep
-//     pace with the program, and so long that rounds take at most a 200th of a processor (as many times more as there
-//     are more than 50 of them a second).
+//     pace with the program, and so long that rounds take at most a hundredth of a processor (as many times more as
+//     there are more than 50 of them a second), and a twentieth of a second at once: in the beginning they meet all
+//     threads and functions (look_budget.h).
 //   * A thread that has not run since the last look costs the look at its clock alone. It has the same line and waits
 //     for the same thing: one Sample says it when that ends, or each time it has become twice as long.
 //   * What is written is bounded: each 2 MiB of it the period doubles, so that a day takes some 16 MiB.

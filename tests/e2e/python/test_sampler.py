@@ -261,7 +261,8 @@ end.set()
 for t in threads: t.join()
 """)], options=["--sample", "50", "--python", "modules"])
     assert run.status == 0, run.stderr
-    assert int(run.stdout) < 4e9 * 0.02  # of its beginning, when it meets all of them, too
+    # A hundredth, what it may take at once, and what a busy machine makes of its last rounds.
+    assert int(run.stdout) < 4e9 * 0.01 + 50e6 + 100e6
 
 
 @pytest.mark.since(3, 11)
