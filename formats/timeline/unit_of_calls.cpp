@@ -22,7 +22,7 @@ class UnitOfCalls {
  public:
   UnitOfCalls(const Timeline& timeline, const UnitRequest& request) : t_(timeline), request_(request) {}
 
-  std::optional<RecurringUnit> unit_of(std::vector<CallAt> calls, bool covers, int64_t all) const {
+  std::optional<RecurringUnit> unit_of(std::vector<CallAt> calls, bool covers, int64_t enough) const {
     const bool is_chosen = !request_.chosen.empty();
     if (calls.empty() || (!is_chosen && (calls.size() < kFewestCalls || !recurs(calls)))) return {};
     RecurringUnit unit;
@@ -36,7 +36,7 @@ class UnitOfCalls {
         add_to(passes, unit.spans.back().end - s.begin);
         add_to(in_calls, s.ns());
       }
-      unit.is_pass = is_chosen || covers || passes >= all / 2;
+      unit.is_pass = is_chosen || covers || passes >= enough;
     }
     if (!unit.is_pass) {
       if (!covers) return {};
@@ -203,8 +203,8 @@ class UnitOfCalls {
 }  // namespace
 
 std::optional<RecurringUnit> unit_of_calls(const Timeline& timeline, const UnitRequest& request,
-                                           std::vector<CallAt> calls, bool covers, int64_t all) {
-  return UnitOfCalls(timeline, request).unit_of(std::move(calls), covers, all);
+                                           std::vector<CallAt> calls, bool covers, int64_t enough) {
+  return UnitOfCalls(timeline, request).unit_of(std::move(calls), covers, enough);
 }
 
 const StepSpan* window_before(const UnitRequest& request, int64_t time) {

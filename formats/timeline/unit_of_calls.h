@@ -12,9 +12,9 @@
 namespace torchprof::formats {
 
 // Of calls in the order of their rows and spans. `covers`: the calls have most of the time; else the passes of their
-// loop must, `all` of it being what the program did. Nothing: they do not recur, or have too little of it.
+// loop must have `enough` of it, in ns. Nothing: they do not recur, or have too little of it.
 std::optional<RecurringUnit> unit_of_calls(const Timeline& timeline, const UnitRequest& request,
-                                           std::vector<CallAt> calls, bool covers, int64_t all);
+                                           std::vector<CallAt> calls, bool covers, int64_t enough);
 
 // The window of the request that begins last before a time, which may end before it; null: there is none.
 const StepSpan* window_before(const UnitRequest& request, int64_t time);

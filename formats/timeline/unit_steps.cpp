@@ -68,24 +68,26 @@ void gather(Timeline& timeline) {
   timeline.link_calls();
 }
 
-// Until the interpreter begins to end, which collects garbage and calls what was registered for its exit.
-//
-// On the thread of the main module that is when its code has ended, whatever is called there afterwards; threads that
-// the program waits for still work.
+// Of all threads. What the interpreter collects at its end is no work either.
 int64_t end_of_work(const Timeline& timeline) {
   int64_t end = timeline.begin;
   for (const TimelineRow& row : timeline.rows) {
-    int64_t module = INT64_MIN;
+    const int64_t until = end_of_work(timeline, row);
     for (const TimelineSpan& s : row.spans)
-      if (is_main_module(s, timeline.text(s.name))) module = std::max(module, s.end);
-    for (const TimelineSpan& s : row.spans)
-      if (s.kind != SpanKind::kGc) end = std::max(end, module == INT64_MIN ? s.end : std::min(s.end, module));
+      if (s.kind != SpanKind::kGc) end = std::max(end, std::min(s.end, until));
   }
   for (const TimelineWork& w : timeline.work) end = std::max(end, w.end);
   return std::min(end, timeline.end);
 }
 
 }  // namespace
+
+int64_t end_of_work(const Timeline& timeline, const TimelineRow& row) {
+  int64_t end = INT64_MIN;
+  for (const TimelineSpan& s : row.spans)
+    if (is_main_module(s, timeline.text(s.name))) end = std::max(end, s.end);
+  return end == INT64_MIN ? timeline.end : std::min(end, timeline.end);
+}
 
 ImportTime imports_of(const Timeline& timeline) {
   struct Import {

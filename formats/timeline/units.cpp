@@ -67,6 +67,7 @@ class UnitFinder {
     if (!request_.chosen.empty()) return unit_of_calls(t_, request_, chosen_calls(), true, 0).value_or(RecurringUnit{});
     for (uint32_t row = 0; row < t_.rows.size(); ++row) has_operators_ |= runs_operators(row);
     of_span_.resize(t_.rows.size());
+    works_.resize(t_.rows.size());
     for (uint32_t row = 0; row < t_.rows.size(); ++row)
       if (!t_.rows[row].is_overflow && (!has_operators_ || runs_operators(row))) look_at(row);
     settle();
@@ -162,16 +163,39 @@ class UnitFinder {
     return known->second = static_cast<uint32_t>(nodes_.size() - 1);
   }
 
+  // What each span of a row takes itself, from `start` on.
+  std::vector<int64_t> own_since(uint32_t row, int64_t start) const {
+    const std::vector<TimelineSpan>& spans = t_.rows[row].spans;
+    std::vector<int64_t> own(spans.size());
+    const int64_t end = end_of_work(t_, t_.rows[row]);
+    for (uint32_t i = 0; i < spans.size(); ++i) {
+      const TimelineSpan& s = spans[i];
+      own[i] = std::max<int64_t>(0, std::min(end, s.end) - std::max(start, s.begin));
+      if (s.parent != kNoSpan) own[s.parent] -= own[i];
+    }
+    return own;
+  }
+
+  // What the program did from then on.
+  int64_t worked_since(int64_t start) const {
+    int64_t worked = 0;
+    for (uint32_t row = 0; row < works_.size(); ++row) {
+      if (works_[row].empty()) continue;
+      const std::vector<int64_t> own = own_since(row, start);
+      for (uint32_t i = 0; i < own.size(); ++i)
+        if (works_[row][i] && own[i] > 0) add_to(worked, own[i]);
+    }
+    return worked;
+  }
+
   void look_at(uint32_t row) {
     const std::vector<TimelineSpan>& spans = t_.rows[row].spans;
     std::vector<uint32_t>& node = of_span_[row];
     node.resize(spans.size());
+    works_[row].resize(spans.size());
     enum : uint8_t { kImport = 1, kOperator = 2, kModule = 4, kWaits = 8 };
     std::vector<uint8_t> in(spans.size());
-    std::vector<int64_t> own(spans.size());
-    const auto length = [this](const TimelineSpan& s) {
-      return std::max<int64_t>(0, s.end - std::max(start_, s.begin));
-    };
+    const std::vector<int64_t> own = own_since(row, start_);
     for (uint32_t i = 0; i < spans.size(); ++i) {
       const TimelineSpan& s = spans[i];
       const bool has_parent = s.parent != kNoSpan;
@@ -179,8 +203,6 @@ class UnitFinder {
       // What waits calls others that work, as a thread of a pool does.
       uint8_t is = has_parent ? in[s.parent] & ~kWaits : 0;
       node[i] = around;
-      own[i] = length(s);
-      if (has_parent) own[s.parent] -= own[i];
       if (is_import(s, t_.text(s.name))) is |= kImport;
       if (s.kind == SpanKind::kOperator && !s.is_async) is |= kOperator;
       if (waits(s) || s.kind == SpanKind::kGc) is |= kWaits;
@@ -193,9 +215,10 @@ class UnitFinder {
         ++keys_[key].calls;
       }
       in[i] = is;
+      works_[row][i] = (is & (kImport | kWaits)) == 0;
     }
     for (uint32_t i = 0; i < spans.size(); ++i) {
-      if ((in[i] & (kImport | kWaits)) != 0 || own[i] <= 0) continue;
+      if (!works_[row][i] || own[i] <= 0) continue;
       add_to(nodes_[node[i]].worked, own[i]);
       if ((in[i] & kOperator) != 0) add_to(nodes_[node[i]].in_operators, own[i]);
     }
@@ -228,8 +251,14 @@ class UnitFinder {
       for (const Candidate& c : outermost) {
         is_passed[c.key] = true;
         if (c.calls < kFewestCalls || ++tried > kMostCandidates) continue;
-        const bool covers = c.worked >= all / 2 || (c.in_operators >= operators / 2 && c.worked >= all / 4);
-        if (std::optional<RecurringUnit> unit = unit_of_calls(t_, request_, calls_of(c.key), covers, all)) return unit;
+        std::vector<CallAt> calls = calls_of(c.key);
+        if (calls.empty()) continue;
+        int64_t first = INT64_MAX;
+        for (const CallAt& at : calls) first = std::min(first, t_.span(at.row, at.span).begin);
+        const int64_t enough = std::max(all / 4, worked_since(first) / 2);
+        const bool covers = c.worked >= enough || (c.in_operators >= operators / 2 && c.worked >= all / 4);
+        if (std::optional<RecurringUnit> unit = unit_of_calls(t_, request_, std::move(calls), covers, enough))
+          return unit;
       }
     }
     return {};
@@ -324,6 +353,7 @@ class UnitFinder {
   std::vector<Node> nodes_;
   std::unordered_map<uint64_t, uint32_t> children_;  // by node and key
   std::vector<std::vector<uint32_t>> of_span_;       // the node that a span is, or is in
+  std::vector<std::vector<bool>> works_;             // whether its own time counts; empty: of a row not looked at
   std::vector<bool> is_outermost_;                   // by node
 };
 

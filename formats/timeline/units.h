@@ -2,11 +2,12 @@
 // read; nothing is recorded for it.
 //
 //   unit      the outermost call that recurs: at least kFewestCalls times after the imports, and its calls (or the
-//             passes of the loop that makes them) have at least half of what the program did then. A call of a function
-//             of the program, of a module from outside of any other, a backward pass, or a range. Inner ones are looked
-//             at where no outer one is so
-//   did       own time after the imports, without the garbage collector and functions that only wait
-//             (formats/trace/waiting.h), on those threads that run operators; on all if none does. The time in
+//             passes of the loop that makes them) have at least half of what the program did from the first of them on,
+//             and a quarter of all: what is set up before, a model that is built or read, is done once. A call of a
+//             function of the program, of a module from outside of any other, a backward pass, or a range. Inner ones
+//             are looked at where no outer one is so
+//   did       own time after the imports and before the interpreter's end, without the garbage collector and functions
+//             that only wait (formats/trace/waiting.h), on those threads that run operators; on all if none does. The time in
 //             operators counts, too: a unit that has half of it and a quarter of all is enough, as a program may sleep
 //             in its own code between two requests
 //   pass      a loop of the program makes the calls: the innermost frame around two that follow each other is the
@@ -21,8 +22,8 @@
 // Functions of installed packages count where the program's own give nothing. Spans that the edge of a window or of the
 // recording cuts do not count.
 //
-// Costs: two passes over the spans of a process without steps, 12 bytes for each span of a row, at most kMostNodes
-// nodes.
+// Costs: two passes over the spans of a process without steps and one for each call that may be its unit, 13 bytes for
+// each span of a row, at most kMostNodes nodes.
 #pragma once
 
 #include <cstdint>
@@ -76,5 +77,9 @@ Steps steps_of(const RecurringUnit& unit);
 
 // The imports of a finished timeline.
 ImportTime imports_of(const Timeline& timeline);
+
+// When a row's work ends. On the thread of the main module that is when its code has ended: then the interpreter begins
+// to end, and calls what was registered for its exit. Other threads, which it waits for, work until the timeline ends.
+int64_t end_of_work(const Timeline& timeline, const TimelineRow& row);
 
 }  // namespace torchprof::formats

@@ -32,7 +32,7 @@ threading.Thread(target=clients).start()
 server.serve_forever()
 """
 INFERENCE = """
-def prepare(i): return torch.full((256, 64), float(i))
+def prepare(i): return torch.full((4096, 64), float(i))
 labels = []
 for i in range(24):
     batch = prepare(i)

@@ -131,6 +131,43 @@ TEST_CASE("the model's calls in a loop are the unit, up to the next call") {
   }
 }
 
+TEST_CASE(
+    "what is set up before and what runs at the interpreter's end do not hide the unit, if it has a quarter of all") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    std::vector<int64_t> begins;
+    const int64_t n = p.some(12, 60), call = p.some(2'000, 200'000);
+    const int64_t times_ten = p.some(0, 100);  // of the loop's time, what is done before it
+    const auto main_module = [&] {
+      p.starts();
+      const int64_t setup = n * call * times_ten / 10;
+      p.call("/home/u/app.py(3): read_weights", [&] { p.chance(0.5) ? p.op("aten::copy_", setup) : p.wait(setup); });
+      for (int64_t i = 0; i < n; ++i) {
+        begins.push_back(p.now);
+        p.module("GPT_0", [&] { p.op("aten::mm", call); });
+      }
+    };
+    const auto module = [&] { p.call("/home/u/app.py(1): <module>", main_module); };
+    if (p.chance(0.5))
+      p.call("<frozen runpy>(201): _run_module_as_main", module);
+    else
+      module();
+    const int64_t at_exit = p.some(0, 1'000'000'000);
+    p.call("/usr/lib/python3/weakref.py(641): _exitfunc", [&] {
+      for (int i = 0; i < 20; ++i)
+        p.call("/usr/lib/python3/dist-packages/torch/library.py(648): _del_library", [&] { p.wait(at_exit / 20); });
+    });
+    const RecurringUnit unit = p.found();
+    if (times_ten <= 29) {
+      CHECK(unit.name == "a call of GPT");
+      CHECK(spans_of(unit) == passes(begins));
+    } else if (times_ten >= 31) {
+      CHECK(unit.name.empty());
+    }
+  }
+}
+
 TEST_CASE("the outer function is preferred that recurs itself, and a decorator's frame does not hide it") {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     CAPTURE(seed);
