@@ -135,7 +135,7 @@ class GpuRules {
     const auto& spans = t_.rows[r].spans;
     for (auto at = static_cast<uint32_t>(i); at != kNoSpan; at = spans[at].parent) {
       const std::string_view name = v_.text(spans[at].name);
-      if (name.starts_with(kOptimizerPrefix) || name.starts_with("Optimizer.")) return "the optimizer";
+      if (t_.role(spans[at].name) == NameRole::kOptimizer || name.starts_with("Optimizer.")) return "the optimizer";
       if (spans[at].is_backward || name.starts_with("autograd::engine::")) return "the backward";
     }
     return "the forward and the rest";

@@ -95,7 +95,7 @@ class HostRules {
     }
     // torch/utils/data/dataloader.py, 1.13 to 2.15.
     const bool is_alone = std::ranges::none_of(spans_, [this](const TimelineSpan& s) {
-      return v_.text(s.name).starts_with(kLoaderPrefix) &&
+      return v_.timeline().role(s.name) == NameRole::kLoading &&
              v_.text(s.name).find("_SingleProcessDataLoaderIter") == std::string_view::npos;
     });
     const Busiest busiest = busiest_of(v_, v_.main(), is_wanted);
@@ -208,7 +208,8 @@ class HostRules {
     for (size_t i = 0; i < spans_.size(); ++i) {
       const std::string_view name = v_.text(spans_[i].name);
       const uint32_t parent = spans_[i].parent;
-      is_in_zero_grad[i] = (parent != kNoSpan && is_in_zero_grad[parent]) || name.starts_with("Optimizer.zero_grad#");
+      is_in_zero_grad[i] =
+          (parent != kNoSpan && is_in_zero_grad[parent]) || v_.timeline().role(spans_[i].name) == NameRole::kZeroGrad;
       const bool zeroes = name == "aten::zero_" || name == "aten::_foreach_zero_";
       if (!zeroes || !is_in_zero_grad[i] || !v_.begins_in_step(spans_[i].begin)) continue;
       const bool is_inside = parent != kNoSpan &&

@@ -272,7 +272,7 @@ class Debugging {
     for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
       has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
       if (!o_.is_outermost(i)) continue;
-      has_module = has_module || o_.text(i).starts_with(kEvaluateFunction);
+      has_module = has_module || o_.is_node(i);
       ++operators;
       short_ones += o_.spans[i].ns() < 15'000;
       i = o_.claims.end_of(i) - 1;

@@ -45,7 +45,7 @@ class ParameterLoops {
     std::map<uint32_t, Kind> kinds;  // by name
     for (uint32_t i = 0; i < o_.count(); ++i) {
       if (!o_.is_optimizer_step(i) || !o_.is_in_step(i) || o_.claims.is_claimed(i)) continue;
-      std::string_view optimizer = o_.text(i).substr(kOptimizerStep.size());
+      std::string_view optimizer = without_role(o_.text(i), NameRole::kOptimizerStep);
       if (optimizer.ends_with(".step")) optimizer.remove_suffix(5);
       struct Named {
         uint64_t count = 0;
@@ -62,7 +62,7 @@ class ParameterLoops {
         if (!o_.is_outermost(j)) continue;
         const std::string_view op = o_.text(j);
         // All at once already; or a closure that computes the loss is called in it.
-        if (op.starts_with("aten::_foreach_") || op.starts_with("aten::_fused_") || op.starts_with(kEvaluateFunction)) {
+        if (op.starts_with("aten::_foreach_") || op.starts_with("aten::_fused_") || o_.is_node(j)) {
           is_single = false;
           break;
         }
@@ -155,7 +155,7 @@ class ParameterLoops {
       for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
         has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
         if (!o_.is_outermost(i)) continue;
-        has_module = has_module || o_.text(i).starts_with(kEvaluateFunction);
+        has_module = has_module || o_.is_node(i);
         ++all;
         const Tensor* of = o_.first_tensor(i);
         of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();

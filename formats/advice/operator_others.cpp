@@ -39,7 +39,7 @@ class OtherOperators {
       if (!o_.is_outermost(i)) continue;
       const OperatorKind kind = kind_of(i);
       const bool is_told = kind != OperatorKind::kNetwork && kind != OperatorKind::kProduct &&
-                           kind != OperatorKind::kReads && !o_.text(i).starts_with(kEvaluateFunction);
+                           kind != OperatorKind::kReads && !o_.is_node(i);
       if (is_told && o_.is_in_step(i) && !o_.claims.is_claimed(i)) {
         const int64_t ns = o_.claims.free_ns(i);
         add(by_place[{o_.row.place[i], kind}], i, kind, ns);

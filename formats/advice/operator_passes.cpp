@@ -103,7 +103,7 @@ class SecondPasses {
   uint32_t root_module(uint32_t i) const {
     uint32_t root = kNoSpan;
     for (; i != kNoSpan; i = o_.spans[i].parent)
-      if (o_.spans[i].kind == SpanKind::kModule && !o_.text(i).starts_with(kOptimizerPrefix)) root = i;
+      if (o_.is_module(i)) root = i;
     return root;
   }
 
@@ -215,7 +215,7 @@ class SecondPasses {
       if (of.empty()) continue;
       ++with;
       calls += of.size();
-      name = o_.text(of.front()).substr(kModulePrefix.size());
+      name = without_role(o_.text(of.front()), NameRole::kModule);
       for (const uint32_t call : of) add_to(places[o_.row.place[call]].ns, o_.spans[call].ns());
       add_parts(of, function_of(of), group);
     }
@@ -247,7 +247,7 @@ class SecondPasses {
         if (name != "eval" && name != "train") continue;
         is_evaluating = name == "eval";
         i = o_.claims.end_of(i) - 1;  // it calls train()
-      } else if (o_.spans[i].kind == SpanKind::kModule && !o_.text(i).starts_with(kOptimizerPrefix)) {
+      } else if (o_.is_module(i)) {
         if (is_evaluating && !used.empty() && !used.contains(i)) result[step].push_back(i);
         i = o_.claims.end_of(i) - 1;
       }
@@ -351,8 +351,8 @@ class OneByOne {
       const double together = each + static_cast<double>(calls - 1) * flops / kFlopsPerNs;
       if (all < static_cast<double>(o_.view.typical_ns()) / 6 || together * 2 > all) continue;
       Finding f{.rule = "batch of one", .weight = kLeastPercent / 100};
-      f.what = std::string(o_.view.text(name).substr(kModulePrefix.size())) + " is called " + plural(calls, "time") +
-               " in a step, each time for one row.";
+      f.what = std::string(without_role(o_.view.text(name), NameRole::kModule)) + " is called " +
+               plural(calls, "time") + " in a step, each time for one row.";
       f.evidence = "Its matrix products have one row. The calls" +
                    std::string(has_backward ? " and their backward" : "") + " take " +
                    ns_text(static_cast<int64_t>(all)) + "; one call for as many rows would take about " +

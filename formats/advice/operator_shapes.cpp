@@ -115,7 +115,7 @@ class Shapes {
     for (uint32_t i = 0; i < o_.count(); ++i) {
       if (!o_.is_outermost(i) || !o_.is_in_step(i)) continue;
       const std::string_view name = o_.text(i);
-      if (!name.starts_with(kEvaluateFunction)) {
+      if (!o_.is_node(i)) {
         const Tensor* of = o_.first_tensor(i);
         if (of != nullptr)
           if (const auto found = made.find(of->sizes); found != made.end()) {
@@ -268,11 +268,11 @@ class Shapes {
         const int64_t ns = o_.claims.free_ns(i);
         add_to(all_ns, ns);
         if (is_product(inner_name(i)) || inner_name(i).find("conv") != std::string_view::npos) add_to(product_ns, ns);
-        if (!o_.text(i).starts_with(kEvaluateFunction)) add_to(sums[o_.row.place[i]], ns);
+        if (!o_.is_node(i)) add_to(sums[o_.row.place[i]], ns);
         add_to(by_name[o_.spans[i].name], ns);
         if (by_name[o_.spans[i].name] > most_ns) {
           most_ns = by_name[o_.spans[i].name];
-          most_name = o_.text(i);
+          most_name = o_.plain_text(i);
         }
       }
       i = o_.claims.end_of(i) - 1;
@@ -283,7 +283,6 @@ class Shapes {
     if (is_meant && product_ns * 2 < all_ns) return;
     PlaceSums places;
     for (const auto& [place, ns] : sums) places[place].ns = ns;
-    if (most_name.starts_with(kEvaluateFunction)) most_name.remove_prefix(kEvaluateFunction.size());
     std::string evidence = "Operators on float64 take " + ns_text(o_.view.per_step(all_ns)) + ", most of it in " +
                            std::string(most_name) + "; in float32 they would take about half.";
     if (floats > doubles) evidence += " Parameters are float32.";
@@ -332,8 +331,7 @@ class Shapes {
 
   // The name of the operator itself, of the engine's the first inside.
   std::string_view inner_name(uint32_t i) const {
-    std::string_view name = o_.text(i);
-    if (name.starts_with(kEvaluateFunction)) name.remove_prefix(kEvaluateFunction.size());
+    const std::string_view name = o_.plain_text(i);
     if (name.starts_with("Mm") || name.starts_with("Addmm") || name.starts_with("Bmm")) return "aten::mm";
     return name.find("Convolution") != name.npos ? "aten::conv2d" : name;
   }
@@ -381,8 +379,7 @@ class UnusedGradients {
     const auto made = std::ranges::count(o_.timeline.states, StateKind::kOptimizer, &TimelineState::kind);
     std::set<uint32_t> working;
     for (uint32_t i = 0; i < o_.count(); ++i)
-      if (o_.spans[i].kind == SpanKind::kModule && o_.text(i).starts_with(kOptimizerPrefix))
-        working.insert(o_.spans[i].name);
+      if (o_.spans[i].kind == SpanKind::kModule && o_.role(i) == NameRole::kOptimizer) working.insert(o_.spans[i].name);
     return made > 0 && working.size() >= static_cast<size_t>(made);
   }
 
@@ -398,7 +395,7 @@ class UnusedGradients {
         i = o_.claims.end_of(i) - 1;
       } else if (o_.is_function(i) && is_in_file(name, "torch/nn/modules/module.py")) {
         end_of_module = std::max(end_of_module, o_.claims.end_of(i));
-      } else if (i >= end_of_module && o_.is_outermost(i) && o_.is_in_step(i) && !name.starts_with(kEvaluateFunction)) {
+      } else if (i >= end_of_module && o_.is_outermost(i) && o_.is_in_step(i) && !o_.is_node(i)) {
         if (!o_.takes_part(i) && !take(i, taken_)) return false;
       }
     }

@@ -105,7 +105,7 @@ void OperatorSubject::look() {
     const uint32_t parent = spans[i].parent;
     top[i] = parent != kNoSpan && is_operator(parent) ? top[parent] : i;
     const std::string_view name = text(i);
-    if (name.starts_with(kEvaluateFunction)) nodes.push_back(i);
+    if (is_node(i)) nodes.push_back(i);
     if (name == kAccumulate && is_in_step(i)) {
       ++accumulated;
       if (const Tensor* grad = first_tensor(i)) {
@@ -121,9 +121,7 @@ void OperatorSubject::look() {
     const uint32_t sequence = spans[i].sequence;
     if (sequence == 0) continue;
     // A node, or its evaluate_function. What such a function calls has numbers of its own, with create_graph=True.
-    const bool is_node = name.starts_with(kEvaluateFunction) ||
-                         (parent != kNoSpan && is_operator(parent) && text(parent).starts_with(kEvaluateFunction));
-    if (!is_node) {
+    if (!is_node(i) && (parent == kNoSpan || !is_operator(parent) || !is_node(parent))) {
       last[sequence] = i;
     } else if (const auto found = last.find(sequence); found != last.end()) {
       forward[top[i]] = found->second;

@@ -2,7 +2,7 @@
 // which of its time a finding has told already.
 //
 //   outermost  an operator that no other operator calls. Rules claim these, with all that they call
-//   node       an operator of autograd's engine (kEvaluateFunction); its forward operator has the same sequence number
+//   node       an operator of autograd's engine (NameRole::kNode); its forward operator has the same sequence number
 //   parameter  what the engine adds a gradient up for, in each step; known by its sizes
 //   speed      of memory: the best that a large operator on each element of this row shows
 //
@@ -23,7 +23,7 @@
 #include "formats/advice/claims.h"
 #include "formats/advice/operator_kinds.h"
 #include "formats/advice/rules.h"
-#include "formats/replay/steps.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 #include "formats/values/inputs.h"
 
@@ -48,6 +48,11 @@ struct OperatorSubject {
   OperatorSubject(const Subject& subject, Findings& told);
 
   std::string_view text(uint32_t i) const { return view.text(spans[i].name); }
+  NameRole role(uint32_t i) const { return timeline.role(spans[i].name); }
+  bool is_node(uint32_t i) const { return role(i) == NameRole::kNode; }
+  // A node's without what says that it is one.
+  std::string_view plain_text(uint32_t i) const { return without_role(text(i), NameRole::kNode); }
+  bool is_module(uint32_t i) const { return spans[i].kind == SpanKind::kModule && role(i) != NameRole::kOptimizer; }
   bool is_operator(uint32_t i) const { return spans[i].kind == SpanKind::kOperator; }
   bool is_function(uint32_t i) const { return spans[i].kind == SpanKind::kPython; }
   bool is_program(uint32_t i) const { return is_function(i) && timeline.is_program(spans[i].name); }
@@ -74,11 +79,11 @@ struct OperatorSubject {
   int64_t arithmetic_ns(uint32_t i) const;
 
   bool is_optimizer_step(uint32_t i) const {
-    return spans[i].kind == SpanKind::kAnnotation && text(i).starts_with(kOptimizerStep);
+    return spans[i].kind == SpanKind::kAnnotation && role(i) == NameRole::kOptimizerStep;
   }
 
   // Whether it runs in the engine of autograd.
-  bool is_of_engine(uint32_t i) const { return text(top[i]).starts_with(kEvaluateFunction); }
+  bool is_of_engine(uint32_t i) const { return is_node(top[i]); }
 
   // Whether gradients go through an operator, or through one that it calls.
   bool takes_part(uint32_t i) const;
@@ -88,7 +93,7 @@ struct OperatorSubject {
   void each_operator(uint32_t from, uint32_t to, F f) const {
     for (uint32_t i = from; i < to; ++i)
       if (is_outermost(i)) {
-        if (!claims.is_claimed(i) && !text(i).starts_with(kEvaluateFunction)) f(i);
+        if (!claims.is_claimed(i) && !is_node(i)) f(i);
         i = claims.end_of(i) - 1;
       }
   }
@@ -102,8 +107,7 @@ struct OperatorSubject {
   template <class F>
   void each_module_call(F f) const {
     for (uint32_t i = 0; i < count(); ++i)
-      if (spans[i].kind == SpanKind::kModule && !text(i).starts_with(kOptimizerPrefix) && f(i))
-        i = claims.end_of(i) - 1;
+      if (is_module(i) && f(i)) i = claims.end_of(i) - 1;
   }
 
   // Adds the nodes of the backward that belong to what is between two spans.

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "formats/gpu/cuda_api.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/waiting.h"
 
 namespace torchprof::formats {
@@ -47,7 +48,7 @@ Activity activity_of_python(std::string_view name) {
 }
 
 Activity activity_of_operation(std::string_view name, bool is_annotation) {
-  if (name.starts_with(kLoaderPrefix)) return Activity::kLoading;
+  if (role_of_name(name) == NameRole::kLoading) return Activity::kLoading;
   if (is_communication(name)) return Activity::kCollective;
   return is_annotation ? Activity::kProgram : Activity::kOperator;
 }

@@ -8,9 +8,6 @@
 
 namespace torchprof::formats {
 
-// torch/utils/data/dataloader.py, 1.13 to 2.14.
-inline constexpr std::string_view kLoaderPrefix = "enumerate(DataLoader)#";
-
 enum class Activity : uint8_t {
   kUnseen,
   kProgram,      // Python, and whatever is nothing else

@@ -8,7 +8,6 @@
 #include "formats/io/sum.h"
 #include "formats/native/path.h"
 #include "formats/replay/process_label.h"
-#include "formats/replay/steps.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
 
@@ -165,7 +164,7 @@ class CallTree::Builder final : public Sink {
     if (name.value >= names_.size()) names_.resize(tree_.replay_.names().size() + 1);
     NameId& known = names_[name.value];
     if (!known) {
-      const bool is_step = tree_.text(name).starts_with(kProfilerStep);
+      const bool is_step = tree_.replay_.names().role(name) == NameRole::kProfilerStep;
       known = is_step ? tree_.replay_.names().intern("ProfilerStep*") : name;
     }
     return known;

@@ -10,7 +10,6 @@
 #include "formats/io/sum.h"
 #include "formats/memory/memory.h"
 #include "formats/replay/process_label.h"
-#include "formats/replay/steps.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/values/inputs.h"
 
@@ -241,11 +240,12 @@ OpGroups OpGroupCollector::finish() {
   for (size_t i = 0; i < groups_.size(); ++i) {
     const Group& group = groups_[i];
     const std::string_view text = replay_.names().text(group.name);
-    OpGroup one{.name = text.starts_with(kProfilerStep) ? "ProfilerStep*" : std::string(text),
-                .detail = detail_text(group.detail),
-                .source = {},
-                .source_calls = source[i].first,
-                .tally = group.tally};
+    OpGroup one{
+        .name = replay_.names().role(group.name) == NameRole::kProfilerStep ? "ProfilerStep*" : std::string(text),
+        .detail = detail_text(group.detail),
+        .source = {},
+        .source_calls = source[i].first,
+        .tally = group.tally};
     if (one.source_calls != 0) one.source = replay_.names().text({source[i].second});
     std::string key = one.name + '\0' + one.detail;
     merge(result, {{std::move(key), std::move(one)}});

@@ -12,6 +12,7 @@
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/windows.h"
 #include "formats/values/flops.h"
 
@@ -233,8 +234,9 @@ void Collector::add(bool is_operator, uint32_t name, std::string_view text, int6
   if (n.role == Role::kUnseen) {
     n.text = text;
     n.role = Role::kPlain;
-    if (is_operator && text.starts_with(kProfilerStep)) n.role = Role::kProfilerStep;
-    if (text.starts_with(is_operator ? kOptimizerStep : kOptimizerPrefix)) n.role = Role::kStepEnd;
+    const NameRole role = role_of_name(text);
+    if (is_operator && role == NameRole::kProfilerStep) n.role = Role::kProfilerStep;
+    if (role == (is_operator ? NameRole::kOptimizerStep : NameRole::kOptimizer)) n.role = Role::kStepEnd;
     if (!is_operator && is_profiler_call(text)) n.role = Role::kProfilerCall;
   }
   ++slices_;

@@ -12,6 +12,7 @@
 #include "formats/io/sum.h"
 #include "formats/ranks/calls.h"
 #include "formats/replay/thread_stack.h"
+#include "formats/trace/name_role.h"
 
 namespace torchprof::formats {
 namespace {
@@ -33,9 +34,9 @@ void find_outliers(std::vector<StepParts>& steps) {
 
 constexpr size_t kKinds = 3;  // of pieces that have an activity by their name
 
-// torch/optim/optimizer.py, 1.13 to 2.15.
 bool is_optimizer(std::string_view annotation) {
-  return annotation.starts_with(kOptimizerStep) || annotation.starts_with("Optimizer.zero_grad#");
+  const NameRole role = role_of_name(annotation);
+  return role == NameRole::kOptimizerStep || role == NameRole::kZeroGrad;
 }
 
 // What of `all` is not in `inner`.
@@ -163,7 +164,7 @@ void StepPartsCollector::add(const Piece& piece, std::string_view name) {
       return;
     default:
       if (piece.kind == Kind::kAnnotation && is_optimizer(name)) thread.optimizer.add(begin, end);
-      if (piece.kind == Kind::kPython && name.starts_with(kModulePrefix)) thread.passes.add(begin, end);
+      if (piece.kind == Kind::kPython && role_of_name(name) == NameRole::kModule) thread.passes.add(begin, end);
   }
 }
 

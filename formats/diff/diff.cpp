@@ -13,6 +13,7 @@
 #include "formats/diff/rank_test.h"
 #include "formats/io/cells.h"
 #include "formats/read/read_trace.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 #include "formats/trace/waiting.h"
 
@@ -61,7 +62,7 @@ bool only_waits(Sampled kind, const std::string& name) { return kind == Sampled:
 // Steps and modules have tables of their own, so the tables of operators and functions leave them out.
 bool is_shown(Sampled kind, const std::string& name) {
   if (kind == Sampled::kOperator) return name != kOwnStep;
-  return kind != Sampled::kPython || !name.starts_with(kModulePrefix);
+  return kind != Sampled::kPython || role_of_name(name) != NameRole::kModule;
 }
 
 Items items_by_step(const StepSamples& samples, Sampled kind) {

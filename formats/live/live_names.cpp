@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <string_view>
 
-#include "formats/replay/steps.h"
 #include "formats/trace/distributed.h"
 #include "formats/trace/names.h"
 
@@ -13,16 +12,22 @@ namespace {
 constexpr uint64_t kLowest = 7;  // offsets are multiples of eight
 constexpr size_t kMostFacts = 4096, kMostWindows = 4096;
 
-NameRole role_of(std::string_view name) {
-  if (name.starts_with(kProfilerStep)) return NameRole::kProfilerStep;
-  if (name.starts_with(kOptimizerStep)) return NameRole::kOptimizerStep;
+LiveRole role_of(std::string_view name) {
+  switch (role_of_name(name)) {
+    case NameRole::kProfilerStep:
+      return LiveRole::kProfilerStep;
+    case NameRole::kOptimizerStep:
+      return LiveRole::kOptimizerStep;
+    case NameRole::kLoading:
+      return LiveRole::kLoading;
+    default:
+      break;
+  }
   // What torch calls the work of its process groups, and the kernels of NCCL (their names are mangled).
-  if (name.starts_with("gloo:") || name.starts_with("nccl:") || name.starts_with("mpi:")) return NameRole::kCollective;
-  // What torch.utils.data calls asking a DataLoader for its next batch.
-  if (name.starts_with("enumerate(DataLoader)")) return NameRole::kLoading;
+  if (name.starts_with("gloo:") || name.starts_with("nccl:") || name.starts_with("mpi:")) return LiveRole::kCollective;
   const std::string_view front = name.substr(0, 20);
-  if (front.find("ncclDevKernel") != front.npos || front.find("ncclKernel") != front.npos) return NameRole::kCollective;
-  return NameRole::kPlain;
+  if (front.find("ncclDevKernel") != front.npos || front.find("ncclKernel") != front.npos) return LiveRole::kCollective;
+  return LiveRole::kPlain;
 }
 
 }  // namespace
@@ -80,7 +85,7 @@ void LiveNames::define(const RecordView& record, uint64_t at) {
 
 void LiveNames::define_string(const RecordView& record, uint64_t at) {
   bool whole = false;
-  const NameRole role = role_of(record.text(whole));
+  const LiveRole role = role_of(record.text(whole));
   if (uint64_t* place = room_for(strings_, record.as<StringDef>().id.value)) *place = at | static_cast<uint64_t>(role);
   roles_ |= 1u << static_cast<unsigned>(role);
 }
@@ -130,8 +135,8 @@ std::string LiveNames::recorded(StringId name) const {
   return text;
 }
 
-NameRole LiveNames::role(StringId name) const {
-  return name.value < strings_.size() ? static_cast<NameRole>(strings_[name.value] & kLowest) : NameRole::kPlain;
+LiveRole LiveNames::role(StringId name) const {
+  return name.value < strings_.size() ? static_cast<LiveRole>(strings_[name.value] & kLowest) : LiveRole::kPlain;
 }
 
 FunctionKind LiveNames::kind(FunctionId function) const {
@@ -152,7 +157,7 @@ std::string LiveNames::text(FunctionId function) const {
 
 std::string LiveNames::text(ObjectId object) const {
   const auto def = read<ObjectDef>(object.value < objects_.size() ? objects_[object.value] : 0);
-  std::string out(def.kind == ObjectKind::kOptimizer ? kOptimizerPrefix : kModulePrefix);
+  std::string out(prefix_of(def.kind == ObjectKind::kOptimizer ? NameRole::kOptimizer : NameRole::kModule));
   out += recorded(def.class_name);
   if (object.value < paths_.size())
     if (const std::string path = recorded(paths_[object.value]); !path.empty()) out.append("  ").append(path);

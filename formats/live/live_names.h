@@ -15,17 +15,18 @@
 
 namespace torchprof::formats {
 
-enum class NameRole : uint8_t { kPlain, kProfilerStep, kOptimizerStep, kCollective, kLoading };
+// What of NameRole (trace/name_role.h) is watched, and collectives, also by their kernels. It fits in three bits.
+enum class LiveRole : uint8_t { kPlain, kProfilerStep, kOptimizerStep, kCollective, kLoading };
 
 class LiveNames {
  public:
   explicit LiveNames(const SpoolTail& tail) : tail_(tail) {}
   void take(const Portion& definitions);
 
-  NameRole role(StringId name) const;
+  LiveRole role(StringId name) const;
   FunctionKind kind(FunctionId function) const;
   StringId callee(CallSiteId site) const { return site.value < sites_.size() ? sites_[site.value] : StringId{}; }
-  bool has_role(NameRole role) const { return (roles_ >> static_cast<unsigned>(role) & 1) != 0; }
+  bool has_role(LiveRole role) const { return (roles_ >> static_cast<unsigned>(role) & 1) != 0; }
   bool has_kind(FunctionKind kind) const { return (kinds_ >> static_cast<unsigned>(kind) & 1) != 0; }
 
   // As people see them (trace/names.h), but a module with its path instead of its number.
@@ -52,7 +53,7 @@ class LiveNames {
   R read(uint64_t at) const;
 
   const SpoolTail& tail_;
-  // By id: offset in the file, with a NameRole or a FunctionKind in its lowest three bits; 0: not defined.
+  // By id: offset in the file, with a LiveRole or a FunctionKind in its lowest three bits; 0: not defined.
   std::vector<uint64_t> strings_, functions_, objects_;
   std::vector<StringId> paths_;  // by object
   std::vector<StringId> sites_;

@@ -156,21 +156,21 @@ void LiveProcess::end_op(Thread& thread, size_t i, TrackId track, uint64_t t) {
 
 void LiveProcess::ended(const Op& op, TrackId track, uint64_t t) {
   switch (names_.role(op.name)) {
-    case NameRole::kCollective:
+    case LiveRole::kCollective:
       has_collectives_ = true;
       if (const uint64_t begin = std::max(op.begin, from_); t > begin) add_to(collective_ns_, to_ns(t - begin));
       return;
-    case NameRole::kOptimizerStep:
+    case LiveRole::kOptimizerStep:
       if (source_ == StepSource::kAnnotations) step_ended(track, op.name.value, t);
       return;
-    case NameRole::kProfilerStep:
+    case LiveRole::kProfilerStep:
       if (source_ == StepSource::kMarks && t > op.begin && !has_step_records_) add_step(t - op.begin, t);
       return;
-    case NameRole::kLoading:
+    case LiveRole::kLoading:
       has_loading_ = true;
       if (const uint64_t begin = std::max(op.begin, from_); t > begin) add_to(loading_ns_, to_ns(t - begin));
       return;
-    case NameRole::kPlain:
+    case LiveRole::kPlain:
       return;
   }
 }
@@ -193,7 +193,7 @@ void LiveProcess::take_gpu(const RecordView& record) {
     if (work.start == 0 || work.end <= work.start) return;
     has_gpu_ = true;
     busy_.push_back({work.device, work.start, work.end});
-    if (names_.role(name) != NameRole::kCollective) return;
+    if (names_.role(name) != LiveRole::kCollective) return;
     has_collectives_ = true;
     add_to(collective_ns_, static_cast<int64_t>(work.end - work.start));
   };
@@ -206,10 +206,10 @@ void LiveProcess::take_gpu(const RecordView& record) {
 
 void LiveProcess::choose_step_source() {
   StepSource source = StepSource::kNone;
-  if (names_.has_role(NameRole::kOptimizerStep)) source = StepSource::kAnnotations;
+  if (names_.has_role(LiveRole::kOptimizerStep)) source = StepSource::kAnnotations;
   if (names_.has_kind(FunctionKind::kOptimizerStep)) source = StepSource::kOptimizers;
   if (names_.has_kind(FunctionKind::kProfilerStep)) source = StepSource::kProfilerCalls;
-  if (names_.has_role(NameRole::kProfilerStep)) source = StepSource::kMarks;
+  if (names_.has_role(LiveRole::kProfilerStep)) source = StepSource::kMarks;
   if (source == source_) return;
   source_ = source;
   counter_.start_at(0);

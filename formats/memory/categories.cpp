@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <limits>
 
-#include "formats/replay/steps.h"
 #include "formats/replay/thread_stack.h"
+#include "formats/trace/name_role.h"
 #include "formats/values/object_details.h"
 
 namespace torchprof::formats {
 namespace {
-
-constexpr std::string_view kEngine = "autograd::engine::evaluate_function";
 
 // The live blocks at the peak of a device: the last state before or at its time, and of several at that time the
 // largest.
@@ -137,26 +135,13 @@ class CategorySink final : public Sink, public Analysis<MemoryCategories> {
 
   // ---- phases ----------------------------------------------------------------------------------------------
 
-  enum class Role : uint8_t { kUnseen, kPlain, kOptimizer, kEngine };
-  Role role_of(NameId name) {
-    if (!name) return Role::kPlain;
-    if (name.value >= roles_.size()) roles_.resize(std::max<size_t>(name.value + 1, roles_.size() * 2));
-    Role& role = roles_[name.value];
-    if (role == Role::kUnseen) {
-      const std::string_view text = replay_.names().text(name);
-      role = text.starts_with(kOptimizerStep) || text.starts_with(kOptimizerPrefix) ? Role::kOptimizer
-             : text.starts_with(kEngine)                                            ? Role::kEngine
-                                                                                    : Role::kPlain;
-    }
-    return role;
-  }
   Phase phase_of(const MemoryEvent& m) {
     const ThreadStack& stack = *m.stack;
     for (int32_t i = stack.size() - 1; i >= 0; --i) {
       const Span& span = stack[i];
-      const Role role = role_of(span.name);
-      if (span.is_op() && (span.is_backward || role == Role::kEngine)) return Phase::kBackward;
-      if (role == Role::kOptimizer) return Phase::kOptimizer;
+      const NameRole role = replay_.names().role(span.name);
+      if (span.is_op() && (span.is_backward || role == NameRole::kNode)) return Phase::kBackward;
+      if (role == NameRole::kOptimizer || role == NameRole::kOptimizerStep) return Phase::kOptimizer;
     }
     return m.module ? Phase::kModule : Phase::kOutside;
   }
@@ -203,7 +188,6 @@ class CategorySink final : public Sink, public Analysis<MemoryCategories> {
   std::map<MemoryDevice, int64_t> sizes_;  // in this window
   uint32_t window_ = 0;
   std::map<MemoryDevice, Moment> moments_;
-  std::vector<Role> roles_;  // by name
   // A thread of autograd's own runs nothing but backwards. So a new backward begins when another thread was in another
   // phase since.
   std::vector<Phase> phases_;     // by row

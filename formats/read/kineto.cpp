@@ -19,7 +19,7 @@
 #include "formats/read/kineto_keys.h"
 #include "formats/read/kineto_times.h"
 #include "formats/read/launches.h"
-#include "formats/trace/names.h"
+#include "formats/trace/name_role.h"
 #include "formats/values/collectives.h"
 
 namespace torchprof::formats {
@@ -292,7 +292,7 @@ class Handler final : public JsonTokens {
       return;
     }
     const uint32_t name = into_.names(event_.name);
-    if (is_python && event_.name.starts_with(kModulePrefix)) into_.places.try_emplace(name, event_.place);
+    if (is_python && role_of_name(event_.name) == NameRole::kModule) into_.places.try_emplace(name, event_.place);
     const uint32_t module = is_operator && !event_.module.empty() ? into_.names(event_.module) + 1 : 0;
     if (event_.flops > 0 && is_operator)
       into_.flops[{into_.pids(event_.pid), name}] += static_cast<uint64_t>(event_.flops);

@@ -4,6 +4,7 @@
 
 #include "formats/io/perfetto_fields.h"
 #include "formats/read/perfetto_packets.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -122,7 +123,7 @@ class PerfettoReader final : public PacketSink {
     if (is_operator) {
       if (of.flops != 0) events_.flops[{lane.pid, name}] += of.flops;
       if (!of.module.empty()) module = events_.names(std::string(of.module)) + 1;
-    } else if (text.starts_with(kModulePrefix)) {
+    } else if (role_of_name(text) == NameRole::kModule) {
       events_.places.try_emplace(name, ModulePlace{std::string(of.path), std::string(of.root)});
     }
     events_.slices.push_back({.begin = begin.time,

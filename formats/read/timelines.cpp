@@ -8,6 +8,7 @@
 #include "formats/read/kineto_inputs.h"
 #include "formats/timeline/parts.h"
 #include "formats/timeline/units.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 #include "formats/trace/roles.h"
 
@@ -71,7 +72,8 @@ class Maker {
   }
 
   static SpanKind python_kind(std::string_view name) {
-    if (name.starts_with(kModulePrefix) || name.starts_with(kOptimizerPrefix)) return SpanKind::kModule;
+    const NameRole role = role_of_name(name);
+    if (role == NameRole::kModule || role == NameRole::kOptimizer) return SpanKind::kModule;
     if (name == kPythonGc) return SpanKind::kGc;
     return name.starts_with("<built-in ") ? SpanKind::kCCall : SpanKind::kPython;
   }

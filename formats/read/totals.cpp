@@ -11,6 +11,7 @@
 #include "formats/read/launches.h"
 #include "formats/read/timelines.h"
 #include "formats/replay/thread_stack.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -81,7 +82,7 @@ class RowSweep {
     span.name = {e.name + 1};
     span.begin = e.begin;
     span.is_module_call = is_module_call(e);
-    span.is_engine = e.is_operator && names_.texts[e.name]->starts_with(kEvaluateFunction);
+    span.is_engine = e.is_operator && role_of_name(*names_.texts[e.name]) == NameRole::kNode;
     span.is_backward = span.has_own_module = e.is_backward;
     return span;
   }
@@ -118,14 +119,14 @@ class RowSweep {
         continue;
       }
       const std::string& name = *names_.texts[e.name];
-      const bool is_module = name.starts_with(kModulePrefix);
-      if (is_module && looks_for_module) {
+      const NameRole role = role_of_name(name);
+      if (role == NameRole::kModule && looks_for_module) {
         looks_for_module = false;
         owner.module = e.name + 1;
       }
       if (!looks_for_place || name.starts_with("<built-in ")) continue;
       looks_for_place = false;
-      if (!is_module && !name.starts_with(kOptimizerPrefix)) owner.place = e.name + 1;
+      if (role != NameRole::kModule && role != NameRole::kOptimizer) owner.place = e.name + 1;
     }
     if (m.change.is_out_of_memory) return;
     if (collector_.sampler && owner.module != 0)
@@ -465,8 +466,9 @@ TraceFile totals_of(ReadEvents& read, const ReadRequest& request) {
     const auto name = read.process_names.find(pid);
     std::vector<DeviceMemory> memory_of = devices[pid].finish([&read, pid](uint32_t id) {
       const std::string& text = *read.names.texts[id - 1];
-      const auto path = text.starts_with(kModulePrefix) ? read.module_paths.find(*read.pids.texts[pid] + '\0' + text)
-                                                        : read.module_paths.end();
+      const auto path = role_of_name(text) == NameRole::kModule
+                            ? read.module_paths.find(*read.pids.texts[pid] + '\0' + text)
+                            : read.module_paths.end();
       return path == read.module_paths.end() ? text : module_text(text, path->second);
     });
     std::string command = name == read.process_names.end() ? "" : name->second;

@@ -4,13 +4,6 @@
 
 namespace torchprof::formats {
 
-bool Replay::Impl::is_evaluate_function(NameId name) {
-  if (name.value >= is_evaluate_.size()) is_evaluate_.resize(names_.size() + 1);
-  int8_t& known = is_evaluate_[name.value];
-  if (known == 0) known = names_.text(name).starts_with(kEvaluateFunction) ? 1 : -1;
-  return known > 0;
-}
-
 // torch.autograd's functions that run the engine; 1.13 to 2.15.
 bool Replay::Impl::is_backward_function(FunctionId function) {
   if (function.value >= process_.functions.size()) return false;
@@ -41,12 +34,13 @@ void Replay::Impl::begin_op(ReplayThread& thread, const OpBegin& begin, int64_t 
   span.fwd_thread = begin.fwd_thread;
   span.line = line_here(thread, begin.scope != OpScope::kNvtx);
   find_module(span);
-  span.is_engine = begin.scope == OpScope::kFunction && is_evaluate_function(span.name);
+  span.is_engine = begin.scope == OpScope::kFunction && names_.role(span.name) == NameRole::kNode;
   // On a thread of the engine's own: what called the backward that began last.
   if (span.is_engine && !span.line && stack.size() == 0) span.line = backward_line_;
   if (begin.scope == OpScope::kBackwardFunction && stack.top_op() >= 0) {
     Span& before = stack[stack.top_op()];
-    if (before.key == thread.last_op_key && before.scope == OpScope::kFunction && is_evaluate_function(before.name)) {
+    if (before.key == thread.last_op_key && before.scope == OpScope::kFunction &&
+        names_.role(before.name) == NameRole::kNode) {
       before.sequence = begin.sequence;
       before.fwd_thread = begin.fwd_thread;
       before.has_own_module = before.is_backward = true;

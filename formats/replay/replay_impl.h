@@ -136,7 +136,6 @@ class Replay::Impl {
   void took(const ReplayThread& thread, int32_t i, const Span& span, int64_t end, bool finished);
   void emit_step(const StepTracker::Mark& mark);
   void link(const ReplayThread& thread, uint32_t row, const Span& span);
-  bool is_evaluate_function(NameId name);
   bool is_backward_function(FunctionId function);
   int64_t to_ns(Ticks t) const {
     return std::clamp(process_.clock.to_unix(t).value, process_.start.value, process_.end.value);
@@ -158,7 +157,6 @@ class Replay::Impl {
   bool is_begun_ = false;
   bool is_marked_ = false;
   std::unordered_map<uint32_t, uint32_t> last_of_tid_;  // index of the thread that has the row
-  std::vector<int8_t> is_evaluate_;                     // by name: 1 yes, -1 no, 0 not looked up yet
   std::vector<int8_t> is_backward_;                     // likewise, by function
   NameId backward_line_{};                              // that called the backward which began last
   std::unordered_map<TrackId, size_t> index_of_track_;

@@ -2,10 +2,10 @@
 
 namespace torchprof::formats {
 
-std::string_view kind_of(const Slice& slice, std::string_view name) {
+std::string_view kind_of(const Slice& slice, NameRole role) {
   switch (slice.kind) {
     case SliceKind::kPython:
-      return name.starts_with(kModulePrefix) ? "module" : name.starts_with(kOptimizerPrefix) ? "optimizer" : "function";
+      return role == NameRole::kModule ? "module" : role == NameRole::kOptimizer ? "optimizer" : "function";
     case SliceKind::kCCall:
       return "c_call";
     case SliceKind::kGc:

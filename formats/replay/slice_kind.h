@@ -4,11 +4,12 @@
 #include <string_view>
 
 #include "formats/replay/replay.h"
+#include "formats/trace/name_role.h"
 
 namespace torchprof::formats {
 
 // "function", "module", "optimizer", "c_call", "gc", "blind" (not recorded); of operators and annotations "op",
 // "backward", "annotation", "nvtx", "torchscript", "other".
-std::string_view kind_of(const Slice& slice, std::string_view name);
+std::string_view kind_of(const Slice& slice, NameRole role);
 
 }  // namespace torchprof::formats

@@ -5,10 +5,8 @@
 namespace torchprof::formats {
 namespace {
 
-constexpr std::string_view kDataLoader = "enumerate(DataLoader)#";
-
-bool has_name(const Process& process, std::string_view prefix) {
-  return std::ranges::any_of(process.strings, [prefix](std::string_view s) { return s.starts_with(prefix); });
+bool has_name(const Process& process, NameRole role) {
+  return std::ranges::any_of(process.strings, [role](std::string_view s) { return s.starts_with(prefix_of(role)); });
 }
 
 bool has_function(const Process& process, FunctionKind kind) {
@@ -18,9 +16,9 @@ bool has_function(const Process& process, FunctionKind kind) {
 }  // namespace
 
 StepTracker::StepTracker(const Process& process, Names& names) : process_(process), names_(names) {
-  if (has_name(process, kProfilerStep)) return;
+  if (has_name(process, NameRole::kProfilerStep)) return;
   const bool has_optimizers = has_function(process, FunctionKind::kOptimizerStep);
-  const bool has_annotations = has_name(process, kOptimizerStep);
+  const bool has_annotations = has_name(process, NameRole::kOptimizerStep);
   const bool are_told = !process.windows.empty() && !process.steps.empty() && (has_optimizers || has_annotations);
   if (has_function(process, FunctionKind::kProfilerStep) && !are_told) {
     source_ = Source::kProfilerCalls;
@@ -55,15 +53,9 @@ StepTracker::Role StepTracker::role_of(const Span& span) {
     }
     return Role::kPlain;
   }
-  if (span.name.value >= roles_.size()) roles_.resize(names_.size() + 1);
-  Role& role = roles_[span.name.value];
-  if (role == Role::kUnseen) {
-    const std::string_view text = names_.text(span.name);
-    role = Role::kPlain;
-    if (text.starts_with(kDataLoader)) role = Role::kWork;
-    if (source_ == Source::kAnnotations && text.starts_with(kOptimizerStep)) role = Role::kStep;
-  }
-  return role;
+  const NameRole role = names_.role(span.name);
+  if (source_ == Source::kAnnotations && role == NameRole::kOptimizerStep) return Role::kStep;
+  return role == NameRole::kLoading ? Role::kWork : Role::kPlain;
 }
 
 bool StepTracker::is_work(const Span& span) {

@@ -77,7 +77,7 @@ class StepTracker {
 
  private:
   enum class Source : uint8_t { kNone, kProfilerCalls, kOptimizers, kAnnotations };
-  enum class Role : uint8_t { kUnseen, kPlain, kStep, kWork };
+  enum class Role : uint8_t { kPlain, kStep, kWork };
 
   // A step that has ended. Its mark can be placed when the next step ends: then it is known which spans hold both.
   struct Pending {
@@ -129,7 +129,6 @@ class StepTracker {
   // turn out to be a step of its own.
   std::optional<Prospect> prospect_;
   std::vector<Mark> marks_;
-  std::vector<Role> roles_;                           // of operators, by name id
   std::unordered_map<uint32_t, int64_t> first_work_;  // by thread
   // Of a window that has opened behind a step: when; and by thread, when the last call has ended that was open then.
   std::optional<int64_t> border_{};

@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "formats/trace/name_role.h"
+
 namespace torchprof::formats {
 
 void StepTimes::add(uint64_t number, int64_t begin, int64_t end, std::string_view ended_by) {
@@ -106,8 +108,9 @@ Steps StepTimes::finish(const Slices& slices, const Text& text) {
 }
 
 std::optional<uint64_t> step_number(std::string_view name) {
-  if (!name.starts_with(kProfilerStep)) return std::nullopt;
-  name.remove_prefix(kProfilerStep.size());
+  constexpr std::string_view kMark = prefix_of(NameRole::kProfilerStep);
+  if (!name.starts_with(kMark)) return std::nullopt;
+  name.remove_prefix(kMark.size());
   uint64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (error != std::errc{}) return std::nullopt;

@@ -18,9 +18,6 @@
 
 namespace torchprof::formats {
 
-inline constexpr std::string_view kProfilerStep = "ProfilerStep#";
-inline constexpr std::string_view kOptimizerStep = "Optimizer.step#";
-
 struct Steps {
   uint64_t count = 0;
   std::vector<int64_t> ns{};      // duration of the steps whose begin is known

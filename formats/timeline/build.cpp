@@ -14,6 +14,7 @@
 #include "formats/replay/replay.h"
 #include "formats/replay/thread_stack.h"
 #include "formats/trace/gpu_index.h"
+#include "formats/trace/name_role.h"
 
 namespace torchprof::formats {
 namespace {
@@ -321,7 +322,7 @@ void check_step(const Trace& trace, const std::string& step) {
     for (const ObjectDef& object : p.objects) {
       if (!object.id || object.kind != ObjectKind::kModule) continue;
       const std::string_view name = p.string(object.class_name);
-      if (step == name || names.text(names.function({}, object.id)).substr(kModulePrefix.size()) == step) return;
+      if (step == name || without_role(names.text(names.function({}, object.id)), NameRole::kModule) == step) return;
       add(name);
     }
     constexpr std::string_view kRange = "range=";

@@ -89,9 +89,8 @@ void StepGraphBuilder::add_thread(uint32_t process, uint32_t row, bool is_main) 
     goes_on = goes_on || s.end >= end_;
     PathClass kind = s.kind == SpanKind::kCall ? PathClass::kCall : PathClass::kHost;
     if (s.kind == SpanKind::kOperator || s.kind == SpanKind::kAnnotation) {
-      const std::string_view name = timeline.text(s.name);
-      if (name.starts_with(kLoaderPrefix)) kind = PathClass::kLoader;
-      if (is_backend_range(name)) kind = PathClass::kCommunication;
+      if (timeline.role(s.name) == NameRole::kLoading) kind = PathClass::kLoader;
+      if (is_backend_range(timeline.text(s.name))) kind = PathClass::kCommunication;
     }
     int64_t end = std::min(s.end, end_);
     if (!open.empty()) {

@@ -6,7 +6,7 @@
 #include "formats/io/median.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/unit_names.h"
-#include "formats/trace/names.h"
+#include "formats/trace/name_role.h"
 
 namespace torchprof::formats {
 namespace {
@@ -53,7 +53,7 @@ class StepInputs {
       if (step == steps_.size()) return;
       const bool is_inside = s.begin >= steps_[step].begin;
       seen_[step].passes += is_inside && is_pass(s);
-      if (s.kind != SpanKind::kModule || !t_.text(s.name).starts_with(kModulePrefix)) {
+      if (s.kind != SpanKind::kModule || t_.role(s.name) != NameRole::kModule) {
         ++i;
         continue;
       }

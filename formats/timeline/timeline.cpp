@@ -54,6 +54,7 @@ uint32_t Timeline::name(std::string_view text) {
   const auto known = by_text_.find(text);
   if (known != by_text_.end()) return known->second;
   texts_.emplace_back(text);
+  roles_.push_back(role_of_name(text));
   const auto id = static_cast<uint32_t>(texts_.size() - 1);
   by_text_.emplace(texts_.back(), id);
   return id;

@@ -26,6 +26,7 @@
 
 #include "formats/analysis/step_use.h"
 #include "formats/replay/step_samples.h"
+#include "formats/trace/name_role.h"
 #include "formats/values/inputs.h"
 
 namespace torchprof::formats {
@@ -193,6 +194,7 @@ struct Timeline {
   uint64_t too_deep = 0;  // spans left out by finish(), because they lie in more than kDeepestSpan others
 
   std::string_view text(uint32_t name) const { return texts_[name]; }
+  NameRole role(uint32_t name) const { return roles_[name]; }
   size_t names() const { return texts_.size(); }  // names are dense from 0, which is the empty text
   uint32_t name(std::string_view text);
 
@@ -230,6 +232,7 @@ struct Timeline {
 
  private:
   std::deque<std::string> texts_{std::string()};
+  std::vector<NameRole> roles_{NameRole::kPlain};  // by name
   std::unordered_map<std::string_view, uint32_t> by_text_{{std::string_view(), 0}};
   std::unordered_map<uint32_t, std::string> files_;  // by name
   std::vector<std::vector<Input>> inputs_{1};

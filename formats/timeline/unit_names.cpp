@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "formats/analysis/step_parts.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 
 namespace torchprof::formats {
@@ -25,11 +26,16 @@ bool is_backward_call(std::string_view name) {
 }
 
 bool is_torchs_range(std::string_view name) {
-  constexpr std::array<std::string_view, 16> kBegins = {kProfilerStep,
-                                                        kOptimizerStep,
-                                                        "Optimizer.zero_grad#",
-                                                        kLoaderPrefix,
-                                                        "autograd::",
+  switch (role_of_name(name)) {
+    case NameRole::kProfilerStep:
+    case NameRole::kOptimizerStep:
+    case NameRole::kZeroGrad:
+    case NameRole::kLoading:
+      return true;
+    default:
+      break;
+  }
+  constexpr std::array<std::string_view, 12> kBegins = {"autograd::",
                                                         "DistributedDataParallel",
                                                         "FullyShardedDataParallel",
                                                         "FSDP",
@@ -50,7 +56,7 @@ FunctionText split_function(std::string_view text) {
 }
 
 std::string_view module_class(std::string_view name) {
-  name.remove_prefix(std::min(kModulePrefix.size(), name.size()));
+  name = without_role(name, role_of_name(name));
   return name.substr(0, name.rfind('_'));
 }
 

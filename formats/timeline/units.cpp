@@ -12,6 +12,7 @@
 #include "formats/io/sum.h"
 #include "formats/timeline/unit_names.h"
 #include "formats/timeline/unit_of_calls.h"
+#include "formats/trace/name_role.h"
 #include "formats/trace/names.h"
 #include "formats/trace/waiting.h"
 
@@ -94,7 +95,7 @@ class UnitFinder {
     Key key{.name = name};
     std::string same{};  // what other names are the same key
     if (kind == SpanKind::kModule) {
-      if (!text.starts_with(kModulePrefix)) return kNoKey;
+      if (t_.role(name) != NameRole::kModule) return kNoKey;
       key.kind = KeyKind::kModule;
       // Objects that are made anew for each call, and those that are many: one by one they do not recur.
       if (!recurring_objects().contains(name)) same = std::string("class ").append(module_class(text));
@@ -327,8 +328,8 @@ class UnitFinder {
       return s.kind == SpanKind::kAnnotation && (text == range || without_last_number(text) == range);
     }
     if (s.kind == SpanKind::kModule)
-      return text.starts_with(kModulePrefix) &&
-             (text.substr(kModulePrefix.size()) == chosen || module_class(text) == chosen);
+      return t_.role(s.name) == NameRole::kModule &&
+             (without_role(text, NameRole::kModule) == chosen || module_class(text) == chosen);
     if (s.kind != SpanKind::kPython) return false;
     const FunctionText function = split_function(text);
     const std::string_view qualname = t_.qualname(s.name);

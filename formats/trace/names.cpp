@@ -48,6 +48,7 @@ NameId Names::intern(std::string text) {
   const std::string& kept = texts_.emplace_back(std::move(text));
   const NameId id{static_cast<uint32_t>(texts_.size())};
   by_text_.emplace(kept, id);
+  roles_.push_back(role_of_name(kept));
   return id;
 }
 
@@ -56,8 +57,8 @@ NameId Names::function(FunctionId function, ObjectId object_id) {
     if (const ObjectDef* def = object(object_id)) {
       NameId& cached = objects_[object_id.value];
       if (!cached) {
-        const auto prefix = def->kind == ObjectKind::kOptimizer ? kOptimizerPrefix : kModulePrefix;
-        cached = intern(std::string(prefix)
+        const NameRole role = def->kind == ObjectKind::kOptimizer ? NameRole::kOptimizer : NameRole::kModule;
+        cached = intern(std::string(prefix_of(role))
                             .append(process_.string(def->class_name))
                             .append("_")
                             .append(std::to_string(numbers_[object_id.value])));
@@ -147,7 +148,9 @@ bool is_program_text(std::string_view text) {
       "torchmetrics/", "torchvision/", "tqdm/", "transformers/", "triton/", "urllib3/"};
   // clang-format on
   const auto begins = [text](std::string_view prefix) { return text.starts_with(prefix); };
-  if (begins(kModulePrefix) || begins(kOptimizerPrefix) || std::ranges::any_of(kOthers, begins)) return false;
+  if (begins(prefix_of(NameRole::kModule)) || begins(prefix_of(NameRole::kOptimizer)) ||
+      std::ranges::any_of(kOthers, begins))
+    return false;
   return text.find("): ") != text.npos && is_program_file(text);
 }
 

@@ -16,12 +16,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "formats/trace/name_role.h"
 #include "formats/trace/trace.h"
 
 namespace torchprof::formats {
-
-// What the autograd engine runs of a backward, with all that its function calls; torch 1.13 to 2.15.
-inline constexpr std::string_view kEvaluateFunction = "autograd::engine::evaluate_function: ";
 
 using NameId = Id<struct NameTag>;  // dense from 1; 0 is none
 
@@ -55,10 +53,8 @@ bool is_program_text(std::string_view text);
 
 // The name of a row for annotations that cross others of their thread.
 inline constexpr std::string_view kOverlapping = "overlapping annotations";
-inline constexpr std::string_view kModulePrefix = "nn.Module: ";
 // A run of the garbage collector; the name is that of torch.profiler (torch/csrc/autograd/profiler_python.cpp).
 inline constexpr std::string_view kPythonGc = "Python GC";
-inline constexpr std::string_view kOptimizerPrefix = "Optimizer: ";
 
 class Names {
  public:
@@ -71,6 +67,7 @@ class Names {
   NameId place(FunctionId function, uint32_t line);
   NameId intern(std::string text);
   std::string_view text(NameId id) const { return texts_[id.value - 1]; }
+  NameRole role(NameId id) const { return roles_[id.value]; }  // of none: kPlain
   // Whether it is the name of a function of the program, by its file.
   bool is_program(NameId id) const { return id.value < is_program_.size() && is_program_[id.value]; }
   // The whole path of the file of such a function; empty: it is none.
@@ -89,6 +86,7 @@ class Names {
 
   const Process& process_;
   std::deque<std::string> texts_;
+  std::vector<NameRole> roles_{NameRole::kPlain};  // by name
   std::unordered_map<std::string_view, NameId> by_text_;
   std::vector<uint32_t> numbers_;
   std::vector<NameId> functions_, objects_, strings_, operators_;     // caches, by id; 0: not formatted yet

@@ -175,7 +175,7 @@ class ProcessTables final : public Sink {
   // ---- events ----------------------------------------------------------------------------------------------
 
   void call(const Slice& s) {
-    const std::string_view kind = kind_of(s, replay_.names().text(s.name));
+    const std::string_view kind = kind_of(s, replay_.names().role(s.name));
     tables_.python->insert(static_cast<int64_t>(first_.python + s.python_id), id_, thread(s.row),
                            python(s.python_parent), name(s.name), kind, module(s.module), s.begin.value,
                            s.end - s.begin, s.self_ns, some(s.module_self_ns, kind == "module"), int64_t{s.outermost},
@@ -191,13 +191,13 @@ class ProcessTables final : public Sink {
     const std::string_view text = replay_.names().text(s.name);
     const uint64_t flops = flops_.of(s.name, text, s.inputs);
     tables_.ops->insert(static_cast<int64_t>(first_.ops + s.external_id), id_, thread(s.row), op_id(parent),
-                        python(caller), name(s.name), kind_of(s, text), overload(s.recorded), module(s.module),
-                        int64_t{s.is_backward}, some(s.sequence, s.sequence >= 0), or_null(s.fwd_thread), s.begin.value,
-                        s.end - s.begin, s.self_ns, s.calls_ns, int64_t{s.outermost}, int64_t{s.finished},
-                        or_null(flops), inputs(s.inputs), name(line(s)));
+                        python(caller), name(s.name), kind_of(s, replay_.names().role(s.name)), overload(s.recorded),
+                        module(s.module), int64_t{s.is_backward}, some(s.sequence, s.sequence >= 0),
+                        or_null(s.fwd_thread), s.begin.value, s.end - s.begin, s.self_ns, s.calls_ns,
+                        int64_t{s.outermost}, int64_t{s.finished}, or_null(flops), inputs(s.inputs), name(line(s)));
     if (s.name == last_own_name_) return;
     last_own_name_ = s.name;
-    const auto number = text.starts_with(kProfilerStep) ? step_number(text) : std::nullopt;
+    const auto number = step_number(text);
     if (!number) return;
     last_own_step_ = std::max(last_own_step_.value_or(0), *number);
     tables_.steps->insert(id_, static_cast<int64_t>(*number), s.begin.value, s.end - s.begin, int64_t{0},

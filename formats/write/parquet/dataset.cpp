@@ -57,8 +57,7 @@ class Slices final : public Sink {
   }
 
   void slice(const Slice& s) override {
-    const std::string_view name = replay_.names().text(s.name);
-    Row& row = add(s.row, s.name, s.begin, s.end, kind_of(s, name), s.module);
+    Row& row = add(s.row, s.name, s.begin, s.end, kind_of(s, replay_.names().role(s.name)), s.module);
     row.self = s.self_ns - s.calls_ns;
     row.is_backward = s.is_backward;
     row.is_outermost = s.outermost;

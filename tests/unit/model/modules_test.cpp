@@ -27,7 +27,7 @@ class OwnerSink final : public Sink {
     Names& names = replay_.names();
     std::string& text = owners[std::string(names.text(s.name))];
     if (!text.empty()) text += ", ";
-    text += s.module ? names.text(names.function({}, s.module)).substr(kModulePrefix.size()) : "none";
+    text += s.module ? without_role(names.text(names.function({}, s.module)), NameRole::kModule) : "none";
     if (s.is_backward) text += " backward";
   }
   std::map<std::string, std::string> owners;
