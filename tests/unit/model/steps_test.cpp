@@ -7,6 +7,7 @@
 
 #include "formats/analysis/statistics.h"
 #include "formats/replay/replay.h"
+#include "formats/trace/name_role.h"
 #include "tests/unit/support/spool_builder.h"
 
 namespace steps_test {
@@ -400,6 +401,21 @@ TEST_CASE("numbers of marks") {
   CHECK(step_number("ProfilerStep#") == std::nullopt);
   CHECK(step_number("ProfilerStep") == std::nullopt);
   CHECK(step_number("Optimizer.step#SGD.step") == std::nullopt);
+}
+
+TEST_CASE("a name has the role of what it begins with, and keeps the rest") {
+  for (size_t i = 1; i < kNamePrefixes.size(); ++i) {
+    const auto role = static_cast<NameRole>(i);
+    const std::string prefix(prefix_of(role)), name = prefix + "a: #b";
+    CHECK(role_of_name(name) == role);
+    CHECK(role_of_name(prefix.substr(0, prefix.size() - 1)) == NameRole::kPlain);
+    CHECK(role_of_name(" " + name) == NameRole::kPlain);
+    CHECK(without_role(name, role) == "a: #b");
+    CHECK(without_role(name, NameRole::kPlain) == name);
+  }
+  CHECK(role_of_name("") == NameRole::kPlain);
+  CHECK(prefix_of(NameRole::kModule) == "nn.Module: ");
+  CHECK(prefix_of(NameRole::kLoading) == "enumerate(DataLoader)#");
 }
 
 }  // namespace steps_test
