@@ -72,7 +72,7 @@ void gather(Timeline& timeline) {
 int64_t end_of_work(const Timeline& timeline) {
   int64_t end = timeline.begin;
   for (const TimelineRow& row : timeline.rows) {
-    const int64_t until = end_of_work(timeline, row);
+    const int64_t until = row_works_until(timeline, row);
     for (const TimelineSpan& s : row.spans)
       if (s.kind != SpanKind::kGc) end = std::max(end, std::min(s.end, until));
   }
@@ -82,7 +82,7 @@ int64_t end_of_work(const Timeline& timeline) {
 
 }  // namespace
 
-int64_t end_of_work(const Timeline& timeline, const TimelineRow& row) {
+int64_t row_works_until(const Timeline& timeline, const TimelineRow& row) {
   int64_t end = INT64_MIN;
   for (const TimelineSpan& s : row.spans)
     if (is_main_module(s, timeline.text(s.name))) end = std::max(end, s.end);

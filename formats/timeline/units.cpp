@@ -168,7 +168,7 @@ class UnitFinder {
   std::vector<int64_t> own_since(uint32_t row, int64_t start) const {
     const std::vector<TimelineSpan>& spans = t_.rows[row].spans;
     std::vector<int64_t> own(spans.size());
-    const int64_t end = end_of_work(t_, t_.rows[row]);
+    const int64_t end = row_works_until(t_, t_.rows[row]);
     for (uint32_t i = 0; i < spans.size(); ++i) {
       const TimelineSpan& s = spans[i];
       own[i] = std::max<int64_t>(0, std::min(end, s.end) - std::max(start, s.begin));

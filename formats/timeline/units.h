@@ -7,9 +7,9 @@
 //             function of the program, of a module from outside of any other, a backward pass, or a range. Inner ones
 //             are looked at where no outer one is so
 //   did       own time after the imports and before the interpreter's end, without the garbage collector and functions
-//             that only wait (formats/trace/waiting.h), on those threads that run operators; on all if none does. The time in
-//             operators counts, too: a unit that has half of it and a quarter of all is enough, as a program may sleep
-//             in its own code between two requests
+//             that only wait (formats/trace/waiting.h), on those threads that run operators; on all if none does. The
+//             time in operators counts, too: a unit that has half of it and a quarter of all is enough, as a program
+//             may sleep in its own code between two requests
 //   pass      a loop of the program makes the calls: the innermost frame around two that follow each other is the
 //             program's, and from one to the next it mostly does the same. A unit lasts from the begin of a call to the
 //             begin of the next one in the same loop, so what prepares and uses it belongs to it. The last call of a
@@ -80,6 +80,6 @@ ImportTime imports_of(const Timeline& timeline);
 
 // When a row's work ends. On the thread of the main module that is when its code has ended: then the interpreter begins
 // to end, and calls what was registered for its exit. Other threads, which it waits for, work until the timeline ends.
-int64_t end_of_work(const Timeline& timeline, const TimelineRow& row);
+int64_t row_works_until(const Timeline& timeline, const TimelineRow& row);
 
 }  // namespace torchprof::formats

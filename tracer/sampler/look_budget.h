@@ -1,8 +1,8 @@
 // What the sampler's rounds may take of a processor: one `part`th of the time, and kAtOnce of it in advance.
 //
 // A pause is not simply so many times as long as the last rounds. After a long pause the caches are cold, and a round
-// takes up to twenty times as long (measured on shared machines: 60 to 130 us after 20 ms, 350 to 2,000 us after 200 ms).
-// The first rounds, which meet all functions, would bring long pauses, and long pauses would keep themselves.
+// takes up to twenty times as long (measured on a shared machine: 60 to 130 us after 20 ms, 350 to 2,000 us after
+// 200 ms). The first rounds, which meet all functions, would bring long pauses, and long pauses would keep themselves.
 //
 // Times in ns: `now` of a clock that goes on, `used` of the clock of the thread that makes the rounds. One thread.
 #pragma once
@@ -19,8 +19,8 @@ class LookBudget {
   // The thread begins.
   void begin(int64_t now, int64_t used) noexcept { now_ = now, used_ = used; }
 
-  // A round has ended. Gives `pause`, or a longer one where rounds have taken more than they may: each time an eighth of
-  // what is owed is waited for.
+  // A round has ended. Gives `pause`, or a longer one where rounds have taken more than they may: each time an eighth
+  // of what is owed is waited for.
   int64_t pause_after_round(int64_t now, int64_t used, int64_t pause, int64_t part) noexcept {
     left_ = std::min(kAtOnce, left_ + (now - now_) / part - (used - used_));
     begin(now, used);
