@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 #include <optional>
 
+#include "formats/io/process_files.h"
 #include "formats/trace/track_cursor.h"
 #include "tracer/spool/python_stack.h"
 
@@ -16,16 +16,7 @@ namespace {
 
 constexpr size_t kMostThreads = 4096;
 
-std::string first_line_of(const std::string& file) {
-  std::ifstream in(file);
-  std::string line;
-  std::getline(in, line);
-  return line;
-}
-
-std::string directory_of(uint32_t pid) { return "/proc/" + std::to_string(pid); }
-
-int open_memory(uint32_t pid) { return open((directory_of(pid) + "/mem").c_str(), O_RDONLY | O_CLOEXEC); }
+int open_memory(uint32_t pid) { return open(process_path(pid, "mem").c_str(), O_RDONLY | O_CLOEXEC); }
 
 struct OwnFrames {  // what a thread says first of its Python stack
   UnixNs at;
@@ -156,8 +147,7 @@ std::vector<ThreadLines> read_stacks(const Process& process, uint32_t pid, UnixN
   const auto code = std::make_unique<PythonCode>();
   for (const PythonThread& of : threads) {
     // The kernel's directory has numbers of our PID namespace.
-    const std::string name =
-        pid == process.pid ? first_line_of(directory_of(pid) + "/task/" + std::to_string(of.tid) + "/comm") : "";
+    const std::string name = pid == process.pid ? read_thread_file(pid, of.tid, "comm") : "";
     if (name.starts_with("torchprof")) continue;  // a thread of ours takes the GIL to attach
     std::vector<StackLine> lines;
     const auto look = [&](const PythonStack& seen) {

@@ -10,11 +10,11 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <iterator>
 #include <memory>
 #include <thread>
 
 #include "formats/io/error.h"
+#include "formats/io/open_file.h"
 #include "launcher/attach/remote_script.h"
 #include "launcher/attach/stopped_thread.h"
 
@@ -267,8 +267,7 @@ class Attacher {
 
   // The library as a file of the process's own memory, where its path is not there.
   void send_library() {
-    std::ifstream in(wish_.library, std::ios::binary);
-    const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    const std::string bytes = formats::read_file(wish_.library);
     const std::string path = "/proc/" + std::to_string(target_.pid) + "/fd/" + std::to_string(descriptor_);
     std::ofstream out(path, std::ios::binary);
     if (bytes.empty() || !out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush())

@@ -5,8 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+
+#include "formats/io/process_files.h"
 
 namespace torchprof::launcher {
 
@@ -20,7 +21,7 @@ struct Image::Object {
 
 void Image::look() {
   maps_.clear();
-  std::ifstream in("/proc/" + std::to_string(pid_) + "/maps");
+  std::istringstream in(formats::read_process_file(pid_, "maps"));
   for (std::string line; std::getline(in, line);) {
     // 7f00-7f40 r-xp 00001000 00:1f 258    /usr/lib/libc.so.6
     std::istringstream fields(line);

@@ -7,10 +7,11 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <map>
 #include <sstream>
+#include <string_view>
 
+#include "formats/io/open_file.h"
+#include "formats/io/process_files.h"
 #include "launcher/attach/stopped_thread.h"
 
 namespace torchprof::launcher {
@@ -18,53 +19,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
-fs::path proc(uint32_t pid, const char* file) { return fs::path("/proc") / std::to_string(pid) / file; }
-
-std::map<std::string, std::string> read_status(const fs::path& path) {
-  std::map<std::string, std::string> out;
-  std::ifstream in(path);
-  for (std::string line; std::getline(in, line);) {
-    const size_t colon = line.find(':');
-    if (colon == std::string::npos) continue;
-    const size_t begin = line.find_first_not_of(" \t", colon + 1);
-    out[line.substr(0, colon)] = begin == std::string::npos ? "" : line.substr(begin);
-  }
-  return out;
-}
-
 std::string link_text(const fs::path& path) {
   std::error_code error;
   return fs::read_symlink(path, error).string();
 }
 
 bool is_other(uint32_t pid, const char* file) {
-  const std::string theirs = link_text(proc(pid, file)), ours = link_text(fs::path("/proc/self") / file);
+  const std::string theirs = link_text(formats::process_path(pid, file)),
+                    ours = link_text(fs::path("/proc/self") / file);
   return !theirs.empty() && theirs != ours;
 }
 
 bool has_ptrace_right() {
   constexpr int kSysPtrace = 19;  // CAP_SYS_PTRACE, linux/capability.h
-  const std::string bits = read_status("/proc/self/status")["CapEff"];
-  return !bits.empty() && (std::stoull(bits, nullptr, 16) >> kSysPtrace & 1) != 0;
-}
-
-std::string number_in_file(const char* path) {
-  std::string text;
-  std::ifstream(path) >> text;
-  return text;
+  const std::string status = formats::read_file("/proc/self/status");
+  const std::string bits(formats::status_value(status, "CapEff"));
+  return (std::strtoull(bits.c_str(), nullptr, 16) >> kSysPtrace & 1) != 0;
 }
 
 // What keeps us from its memory: the rules of ptrace(2), in the order in which they are asked.
-std::string why_refused(uint32_t pid, std::map<std::string, std::string>& status) {
-  const uid_t theirs = static_cast<uid_t>(std::strtoul(status["Uid"].c_str(), nullptr, 10));
+std::string why_refused(uint32_t pid, const std::string& status) {
+  const uid_t theirs = formats::status_number(status, "Uid");
   const bool may_trace = has_ptrace_right();
   constexpr const char* kCapability = "run torchprof as root with CAP_SYS_PTRACE (docker run --cap-add SYS_PTRACE)";
   if (theirs != geteuid() && !may_trace)
     return "it belongs to user " + std::to_string(theirs) + ": attach as that user, or " + kCapability;
   struct stat owner {};
-  if (!may_trace && stat(proc(pid, "").c_str(), &owner) == 0 && owner.st_uid != theirs)
+  if (!may_trace && stat(formats::process_path(pid).c_str(), &owner) == 0 && owner.st_uid != theirs)
     return std::string("it is not dumpable (it changed its user, or asked for that with prctl): ") + kCapability;
-  const std::string yama = number_in_file("/proc/sys/kernel/yama/ptrace_scope");
+  const std::string yama = formats::read_file("/proc/sys/kernel/yama/ptrace_scope").substr(0, 1);
   if (yama == "3") return "kernel.yama.ptrace_scope is 3: nobody may trace here until the machine is started again";
   if ((yama == "1" || yama == "2") && !may_trace)
     return "kernel.yama.ptrace_scope is " + yama + ", so only " +
@@ -88,13 +71,14 @@ uint32_t minor_of(const Image& image) {
 AttachTarget look_at_target_process(const Image& image) {
   AttachTarget target;
   const uint32_t pid = target.pid = image.pid();
-  auto status = read_status(proc(pid, "status"));
+  const std::string status = formats::read_process_file(pid, "status");
   target.is_there = !status.empty();
   if (!target.is_there) return target;
-  target.state = status["State"].empty() ? '?' : status["State"][0];
-  target.tracer = static_cast<uint32_t>(std::strtoul(status["TracerPid"].c_str(), nullptr, 10));
-  target.seccomp = static_cast<uint32_t>(std::strtoul(status["Seccomp"].c_str(), nullptr, 10));
-  std::ifstream command(proc(pid, "cmdline"));
+  const std::string_view state = formats::status_value(status, "State");
+  target.state = state.empty() ? '?' : state[0];
+  target.tracer = formats::status_number(status, "TracerPid");
+  target.seccomp = formats::status_number(status, "Seccomp");
+  std::istringstream command(formats::read_process_file(pid, "cmdline"));
   for (std::string argument; std::getline(command, argument, '\0');) target.command.push_back(argument);
   uint64_t word = 0;
   const bool may_read = image.is_there() && image.read(image.maps().front().begin, &word, sizeof(word));

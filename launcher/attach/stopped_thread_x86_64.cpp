@@ -12,13 +12,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstddef>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <string_view>
 
 #include "formats/io/error.h"
+#include "formats/io/process_files.h"
 #include "launcher/attach/stopped_thread.h"
 
 // The stub: rbx has the Stub, whose members are addressed by their offsets. It runs once: whoever asks may have given
@@ -363,18 +363,12 @@ std::optional<uint64_t> StoppedThread::call(uint64_t function, uint64_t argument
 
 std::vector<uint32_t> threads_that_rest(uint32_t pid) {
   std::vector<std::pair<bool, uint32_t>> found;
-  std::error_code error;
-  const std::filesystem::path tasks = "/proc/" + std::to_string(pid) + "/task";
-  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
-    std::string number, name;
-    std::ifstream(task.path() / "syscall") >> number;
-    std::getline(std::ifstream(task.path() / "comm"), name);
-    if (name.starts_with("torchprof") || number.empty() || number.find_first_not_of("0123456789") != std::string::npos)
-      continue;
-    if (is_resting(std::stol(number))) {
-      const auto tid = static_cast<uint32_t>(std::stoul(task.path().filename().string()));
-      found.emplace_back(tid == pid, tid);
-    }
+  for (const uint32_t tid : formats::threads_of_process(pid)) {
+    const std::string call = formats::read_thread_file(pid, tid, "syscall");  // "202 0x7f..."; "running"
+    long number = -1;
+    std::from_chars(call.data(), call.data() + call.size(), number);
+    if (number < 0 || formats::read_thread_file(pid, tid, "comm").starts_with("torchprof")) continue;
+    if (is_resting(number)) found.emplace_back(tid == pid, tid);
   }
   std::ranges::sort(found);  // the main thread is the last choice
   std::vector<uint32_t> out;

@@ -10,11 +10,11 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <string_view>
 
+#include "formats/io/process_files.h"
 #include "launcher/run_dir/writers.h"
 
 namespace torchprof::launcher {
@@ -63,12 +63,10 @@ void Witness::end() {
 
 bool Witness::saw(int signal) {
   if (pid_ <= 0) return false;
-  std::ifstream in("/proc/" + std::to_string(pid_) + "/status");
-  constexpr std::string_view kPending = "ShdPnd:\t";
+  const std::string status = formats::read_process_file(static_cast<uint32_t>(pid_), "status");
+  const std::string_view signals = formats::status_value(status, "ShdPnd");
   uint64_t pending = 0;
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with(kPending))
-      std::from_chars(line.data() + kPending.size(), line.data() + line.size(), pending, 16);
+  std::from_chars(signals.data(), signals.data() + signals.size(), pending, 16);
   if ((pending >> (signal - 1) & 1) == 0) return false;
   end();
   start();

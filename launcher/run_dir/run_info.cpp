@@ -8,10 +8,11 @@
 #include <csignal>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
+#include "formats/io/open_file.h"
 #include "formats/io/signal_names.h"
 #include "formats/io/text.h"
 #include "formats/trace/endings.h"
@@ -135,7 +136,7 @@ Info begin_info(const std::vector<std::string>& command, const std::vector<std::
 }
 
 uint64_t count_oom_kills() {
-  std::ifstream in("/proc/vmstat");
+  std::istringstream in(formats::read_file("/proc/vmstat"));
   std::string name;
   for (uint64_t count = 0; in >> name >> count;)
     if (name == "oom_kill") return count;

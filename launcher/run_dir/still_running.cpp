@@ -1,11 +1,10 @@
 #include "launcher/run_dir/still_running.h"
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "formats/io/process_files.h"
 #include "formats/io/text.h"
 
 namespace torchprof::launcher {
@@ -15,8 +14,7 @@ constexpr size_t kMostShown = 8;
 
 // Empty for a process that has ended or is a zombie.
 Info command_of(uint32_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/cmdline", std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = formats::read_process_file(pid, "cmdline");
   Info command = Info::array();
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\0', begin), text.size());

@@ -7,12 +7,13 @@
 #include <charconv>
 #include <climits>
 #include <csignal>
-#include <fstream>
 #include <iterator>
 #include <sstream>
 #include <string_view>
 #include <thread>
 
+#include "formats/io/open_file.h"
+#include "formats/io/process_files.h"
 #include "tracer/spool/file_lock.h"
 #include "tracer/spool/layout.h"
 
@@ -23,8 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr auto kLookAtEnding = std::chrono::milliseconds(1);
 constexpr auto kLongestEnding = std::chrono::seconds(5);
-
-std::string proc_file(uint32_t pid, const char* name) { return "/proc/" + std::to_string(pid) + "/" + name; }
 
 uint32_t number_of(std::string_view text) {  // 0: it is none
   uint32_t number = 0;
@@ -53,41 +52,27 @@ ThreadEnd end_of(const std::string& thread) {
 // then.
 bool is_ending(uint32_t pid) {
   bool some_are_left = false;
-  std::error_code error;
-  for (fs::directory_iterator at(proc_file(pid, "task"), error), end; !error && at != end; at.increment(error)) {
-    const ThreadEnd thread = end_of(std::to_string(pid) + "/task/" + at->path().filename().string());
+  for (const uint32_t tid : formats::threads_of_process(pid)) {
+    const ThreadEnd thread = end_of(std::to_string(pid) + "/task/" + std::to_string(tid));
     if (!thread.is_certain) return false;
     some_are_left = some_are_left || !thread.is_over;
   }
   return some_are_left;
 }
 
-std::vector<uint32_t> all_pids() {
-  std::vector<uint32_t> pids;
-  std::error_code error;
-  for (fs::directory_iterator at("/proc", error), end; !error && at != end; at.increment(error)) {
-    if (const uint32_t pid = number_of(at->path().filename().native())) pids.push_back(pid);
-  }
-  return pids;
-}
-
 }  // namespace
 
 std::string stat_behind_name(const std::string& process) {
-  std::ifstream in("/proc/" + process + "/stat");
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  const std::string text = formats::read_file("/proc/" + process + "/stat");
   const size_t end_of_name = text.rfind(')');
   return end_of_name == std::string::npos ? std::string() : text.substr(end_of_name + 1);
 }
 
 uint32_t own_number(uint32_t pid) {
-  std::ifstream in(proc_file(pid, "status"));
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("NSpid:")) continue;
-    const size_t last = line.find_last_of(" \t") + 1;
-    std::from_chars(line.data() + last, line.data() + line.size(), pid);
-    break;
-  }
+  const std::string status = formats::read_process_file(pid, "status");
+  const std::string_view numbers = formats::status_value(status, "NSpid");  // from the outermost namespace to its own
+  const size_t last = numbers.find_last_of(" \t") + 1;
+  std::from_chars(numbers.data() + last, numbers.data() + numbers.size(), pid);
   return pid;
 }
 
@@ -106,7 +91,7 @@ uint32_t number_in(const fs::path& spool) {
 // The number is compared, because a forked child maps its parent's spool, too.
 fs::path spool_of(uint32_t pid) {
   const uint32_t number = own_number(pid);
-  std::ifstream in(proc_file(pid, "maps"));
+  std::istringstream in(formats::read_process_file(pid, "maps"));
   for (std::string line; std::getline(in, line);) {
     const size_t path = line.find('/');
     if (path == std::string::npos) continue;
@@ -119,10 +104,10 @@ fs::path spool_of(uint32_t pid) {
 std::vector<Recorded> recorded_processes() {
   std::vector<Recorded> out;
   std::error_code error;
-  for (const uint32_t pid : all_pids()) {
+  for (const uint32_t pid : formats::all_processes()) {
     fs::path spool = spool_of(pid);
     if (spool.empty()) continue;
-    if (!fs::exists(spool, error)) spool = proc_file(pid, "root") + spool.string();
+    if (!fs::exists(spool, error)) spool = formats::process_path(pid, "root") + spool.string();
     if (fs::exists(spool, error)) out.push_back({pid, std::move(spool)});
   }
   std::ranges::sort(out, {}, &Recorded::pid);
@@ -136,7 +121,7 @@ uint32_t Writers::writer_of(const fs::path& spool) {
   if (writes_it(number)) return number;
   if (!renumbered_) {
     renumbered_.emplace();
-    for (const uint32_t pid : all_pids())
+    for (const uint32_t pid : formats::all_processes())
       if (const uint32_t own = own_number(pid); own != pid) renumbered_->emplace(own, pid);
   }
   const auto [first, last] = renumbered_->equal_range(number);
@@ -185,17 +170,17 @@ std::vector<uint32_t> Marks::later(std::vector<uint32_t> pids) const {
   std::error_code error;
   uint32_t newest = 0;
   // In another PID namespace's /proc we have another number.
-  if (fs::read_symlink("/proc/self", error) == std::to_string(own))
-    if (std::ifstream in("/proc/loadavg"); in)  // 0.20 0.18 0.12 1/80 11206
-      for (std::string word; in >> word;) newest = number_of(word);
+  if (fs::read_symlink("/proc/self", error) == std::to_string(own)) {
+    std::istringstream in(formats::read_file("/proc/loadavg"));  // 0.20 0.18 0.12 1/80 11206
+    for (std::string word; in >> word;) newest = number_of(word);
+  }
   if (newest < own || std::chrono::steady_clock::now() - begin_ > kShort) return pids;
   std::erase_if(pids, [&](uint32_t pid) { return pid <= own || pid > newest; });
   return pids;
 }
 
 bool Marks::has(uint32_t pid) const {
-  std::ifstream in(proc_file(pid, "environ"), std::ios::binary);
-  const std::string environment = '\0' + std::string{std::istreambuf_iterator<char>(in), {}} + '\0';
+  const std::string environment = '\0' + formats::read_process_file(pid, "environ") + '\0';
   return environment.find(output_) != std::string::npos && environment.find(library_) != std::string::npos;
 }
 
@@ -208,7 +193,7 @@ std::vector<Running> processes_of_command(const std::vector<fs::path>& spools, c
     return std::ranges::any_of(out, [pid](const Running& one) { return one.is_seen && one.pid == pid; });
   };
   const auto own = static_cast<uint32_t>(getpid());
-  for (const uint32_t pid : marks.later(all_pids()))
+  for (const uint32_t pid : marks.later(formats::all_processes()))
     if (pid != own && !is_known(pid) && marks.has(pid)) out.push_back({pid, true, ""});
   std::ranges::sort(out, {}, &Running::pid);
   return out;

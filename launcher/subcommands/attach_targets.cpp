@@ -1,19 +1,16 @@
 #include "launcher/subcommands/attach_targets.h"
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
-#include <fstream>
 #include <map>
+#include <sstream>
 #include <string>
 #include <utility>
 
+#include "formats/io/process_files.h"
 #include "launcher/attach/rights.h"
 
 namespace torchprof::launcher {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Process {
   uint32_t pid = 0;
@@ -22,26 +19,13 @@ struct Process {
   std::string job{};   // where the ranks meet
 };
 
-std::string process_file(uint32_t pid, const char* file) { return "/proc/" + std::to_string(pid) + "/" + file; }
+uint32_t parent_of(uint32_t pid) { return formats::status_number(formats::read_process_file(pid, "status"), "PPid"); }
 
-uint32_t parent_of(uint32_t pid) {
-  std::ifstream in(process_file(pid, "status"));
-  uint32_t parent = 0;
-  for (std::string line; std::getline(in, line);)
-    if (line.starts_with("PPid:")) parent = static_cast<uint32_t>(std::stoul(line.substr(5)));
-  return parent;
-}
-
-std::map<uint32_t, Process> all_processes() {
+std::map<uint32_t, Process> processes_by_pid() {
   std::map<uint32_t, Process> out;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    const std::string name = entry.path().filename();
-    uint32_t pid = 0;
-    const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), pid);
-    if (failed != std::errc{} || end != name.data() + name.size()) continue;
+  for (const uint32_t pid : formats::all_processes()) {
     Process& process = out[pid] = {pid, parent_of(pid)};
-    std::ifstream in(process_file(pid, "environ"));
+    std::istringstream in(formats::read_process_file(pid, "environ"));
     std::string address, port;
     for (std::string variable; std::getline(in, variable, '\0');) {
       if (variable.starts_with("RANK=")) process.rank = variable.substr(5);
@@ -67,13 +51,13 @@ bool runs_python(uint32_t pid) { return look_at_target_process(Image(pid)).minor
 }  // namespace
 
 std::vector<uint32_t> python_children(uint32_t pid) {
-  std::vector<uint32_t> out = descendants(all_processes(), pid);
+  std::vector<uint32_t> out = descendants(processes_by_pid(), pid);
   std::erase_if(out, [](uint32_t child) { return !runs_python(child); });
   return out;
 }
 
 std::vector<uint32_t> ranks_of_job(uint32_t pid) {
-  const std::map<uint32_t, Process> all = all_processes();
+  const std::map<uint32_t, Process> all = processes_by_pid();
   std::vector<uint32_t> those{pid};
   std::ranges::copy(descendants(all, pid), std::back_inserter(those));
   std::string job;

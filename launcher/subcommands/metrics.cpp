@@ -14,14 +14,15 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <optional>
+#include <sstream>
 #include <utility>
 #include <vector>
 
 #include "formats/io/error.h"
 #include "formats/io/output.h"
+#include "formats/io/process_files.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/subcommands/subcommands.h"
 #include "launcher/terminal/say.h"
@@ -50,7 +51,7 @@ class RecorderThreads {
     const auto [tid, is_new] = tids_.try_emplace(pid, 0);
     if (tid->second == 0) tid->second = find(pid);
     if (tid->second == 0) return {};
-    std::ifstream in(task(pid, tid->second) + "/schedstat");
+    std::istringstream in(formats::read_thread_file(pid, tid->second, "schedstat"));
     int64_t ns = 0;
     if (in >> ns) return ns;
     tids_.erase(tid);
@@ -58,19 +59,10 @@ class RecorderThreads {
   }
 
  private:
-  static std::string task(uint32_t pid, uint32_t tid) {
-    return "/proc/" + std::to_string(pid) + "/task/" + std::to_string(tid);
-  }
   static uint32_t find(uint32_t pid) {
-    std::error_code error;
-    for (fs::directory_iterator at("/proc/" + std::to_string(pid) + "/task", error), end; !error && at != end;
-         at.increment(error)) {
-      std::ifstream in(at->path() / "comm");
-      const std::string name = at->path().filename();
+    for (const uint32_t tid : formats::threads_of_process(pid))
       // A program may be called so: its first thread is none of ours.
-      if (std::string comm; std::getline(in, comm) && comm == "torchprof" && name != std::to_string(pid))
-        return static_cast<uint32_t>(std::stoul(name));
-    }
+      if (tid != pid && formats::read_thread_file(pid, tid, "comm") == "torchprof\n") return tid;
     return 0;
   }
   std::map<uint32_t, uint32_t> tids_;  // by process; 0: not found so far

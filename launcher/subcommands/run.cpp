@@ -116,6 +116,26 @@ void open_page(const fs::path& run) {
   _exit(0);
 }
 
+// Those of the command that run on after it. Throws nothing.
+std::vector<Running> wait_for_others(Child& child, const RunDir& dir, const Marks& marks) try {
+  return child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+  return {};
+}
+
+// What is done once the command has ended. Throws nothing: whatever goes wrong here, its status is what counts.
+void finish(RunDir& dir, Info& info, const RunOptions& options, const Signals& signals, bool has_failed) try {
+  if (const std::string befell = dir.what_befell(); !befell.empty()) return finish_without_directory(dir, befell, info);
+  if (dir.has_earlier() && dir.is_earlier_worth() && !dir.has_recorded())
+    return keep_earlier(dir, info, !info["still_running"].empty());
+  if (dir.has_earlier()) replace_earlier(dir, has_failed);
+  finish_run(dir, info, options.config, signals);
+  if (options.is_open) open_page(dir.path());
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+}
+
 int run_and_finish(const RunOptions& options, const fs::path& output, const std::vector<std::string>& environment,
                    const Library& library) {
   const Signals signals;
@@ -136,21 +156,13 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     MetricsBeside measured(output, options.metrics);
     Child child(options.command, environment, signals, marks);
     status = child.wait();
-    running = child.wait_for_others([&] { return processes_of_command(dir.spools(), marks); }, kPatience);
+    running = wait_for_others(child, dir, marks);
   } catch (const Error&) {
     dir.give_up();
     throw;
   }
   add_end(info, status, running, count_oom_kills() - killed_before);
-  if (const std::string befell = dir.what_befell(); !befell.empty()) {
-    finish_without_directory(dir, befell, info);
-  } else if (dir.has_earlier() && dir.is_earlier_worth() && !dir.has_recorded()) {
-    keep_earlier(dir, info, !running.empty());
-  } else {
-    if (dir.has_earlier()) replace_earlier(dir, status != 0);
-    finish_run(dir, info, options.config, signals);
-    if (options.is_open) open_page(dir.path());
-  }
+  finish(dir, info, options, signals, status != 0);
   end_like(status);
 }
 

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <tuple>
 #include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/process_files.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
 
@@ -35,7 +36,7 @@ std::optional<bool> is_written(const fs::path& spool) {
 }
 
 uint64_t resident_bytes(uint32_t pid) {
-  std::ifstream in("/proc/" + std::to_string(pid) + "/statm");
+  std::istringstream in(formats::read_process_file(pid, "statm"));
   uint64_t size = 0, resident = 0;
   return in >> size >> resident ? resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) : 0;
 }

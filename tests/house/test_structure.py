@@ -75,6 +75,17 @@ def test_unit_tests_with_threads_run_under_the_sanitizer_of_threads():
     assert found == set(re.findall(r"'(.*?)'", listed))
 
 
+# The first throws if reading fails, unlike all else that is read from a stream; the second if the directory goes while it is listed.
+THROWING = re.compile(r"istreambuf_iterator|fstream [^;]*\"/proc/|for \([^;)]*: (?:std::filesystem|fs)::directory_iterator\(\"/proc")
+
+
+def test_what_the_kernel_says_of_processes_is_read_in_one_way():
+    """A process may end between the opening of a file of it and the reading (formats/io/process_files.h)."""
+    found = {name: match[0] for name in tracked() if name.startswith(tuple(folder + "/" for folder in PRODUCT)) and name.endswith((".h", ".cpp"))
+             if (match := THROWING.search(re.sub(r"//.*", "", (ROOT / name).read_text())))}
+    assert found == {}
+
+
 DEFINED = re.compile(r"(?:template <.*>\s*)?(?:\[\[[^\]]*\]\]\s*)*(?:(?:inline|constexpr|constinit|static|thread_local|const|extern) )*"
                      r"(?:(?:class|struct|enum class|enum|union) (?:alignas\([^)]*\) )?(\w+)|using (\w+) =|[\w:<>,&*\[\] ]+?[\s&*](\w+)\s*[(={;\[])")
 
