@@ -143,7 +143,7 @@ void arm() noexcept {
         Cause::kPython, About::kLoss,
         "Python calls are not recorded: the interpreter's table of built-in modules is not what this version knows");
   torch::attach_if_loaded();
-  if (is_with_attached) leave_on_command();
+  if (is_with_attached) leave_on_command(output);
 }
 
 bool g_is_late = false;

@@ -170,7 +170,12 @@ bool keep_definitions() noexcept {
   size_t begin = room;
   uint64_t offset = d.offset;
   bool is_whole = true;
-  for (uint32_t sequence = d.sequence; is_whole && sequence-- > 0;) {
+  if (d.chunk) {  // it is mapped, and needs no file: that may have been removed
+    begin -= d.used;
+    memcpy(all + begin, reinterpret_cast<const std::byte*>(d.chunk) + sizeof(ChunkHeader), d.used);
+    offset = d.chunk->previous;
+  }
+  for (uint32_t sequence = d.sequence - (d.chunk ? 1 : 0); is_whole && sequence-- > 0;) {
     ChunkHeader header;
     is_whole = r.spool.file().read(offset, &header, sizeof(header)) && header.sequence == sequence;
     const uint32_t bytes = std::min(header.committed.load(std::memory_order_relaxed), kChunkCapacity);

@@ -23,14 +23,16 @@
 #include "tracer/process/own_thread.h"
 #include "tracer/process/seal.h"
 #include "tracer/session.h"
+#include "tracer/spool/clock.h"
 #include "tracer/window.h"
 
 namespace torchprof::window {
 namespace {
 
 using SpecKind = WindowSpec::Kind;
-constexpr int kPatienceMs = 500;  // to wait for a client's line
-constexpr int kSettingMs = 3000;  // to open or close the window, which may wait for a step to end
+constexpr int kPatienceMs = 500;     // to wait for a client's line
+constexpr int kAloneApartMs = 1000;  // between two looks whether who attached has gone
+constexpr int kSettingMs = 3000;     // to open or close the window, which may wait for a step to end
 
 struct Shared {
   const WindowSpec* spec = nullptr;
@@ -39,6 +41,9 @@ struct Shared {
   int wake = -1;  // eventfd: the signal has come
   int socket = -1;
   bool (*leave)() noexcept = nullptr;
+  bool (*is_alone)() noexcept = nullptr;
+  int64_t next_look_at_alone = 0;  // ns, CLOCK_MONOTONIC
+  bool was_alone = false;          // at the last look
   bool has_left = false;
   int signal = 0;  // of the window; 0: it has none
   struct sigaction before {};
@@ -170,6 +175,22 @@ bool leave_if_asked() noexcept {
   return true;
 }
 
+// Milliseconds until the next look; -1: there is none. True in `leaves`: the thread has to end.
+int look_at_alone(bool& leaves) noexcept {
+  Shared& s = g_shared;
+  constexpr int64_t kMs = 1'000'000;
+  if (!s.is_alone || !s.leave) return -1;
+  const int64_t now = clock::read_ns(CLOCK_MONOTONIC);
+  if (now < s.next_look_at_alone) return static_cast<int>((s.next_look_at_alone - now) / kMs + 1);
+  s.next_look_at_alone = now + kAloneApartMs * kMs;
+  const bool was_alone = std::exchange(s.was_alone, s.is_alone());
+  if (!was_alone || !s.was_alone) return kAloneApartMs;
+  g_is_busy.store(true, std::memory_order_relaxed);
+  leaves = s.leave();
+  if (leaves) close_door();
+  return kAloneApartMs;
+}
+
 void serve(int client) noexcept {
   char line[64 + NAME_MAX] = "";
   size_t length = 0;
@@ -198,11 +219,15 @@ void run() noexcept {
     if (leave_if_asked()) return;
     const SpecKind kind = g_shared.spec->kind;
     g_is_busy.store(kind == SpecKind::kTime || kind == SpecKind::kAuto, std::memory_order_relaxed);
+    bool leaves = false;
+    const int until_look = look_at_alone(leaves);
+    if (leaves) return;
     int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
     if (is_by_hand()) {
       const int until_control = read_control(false);
       timeout = timeout < 0 ? until_control : std::min(timeout, until_control);
     }
+    if (until_look >= 0) timeout = timeout < 0 ? until_look : std::min(timeout, until_look);
     if (door_is_elsewhere()) {
       if (const int before = std::exchange(g_shared.socket, open_door_socket()); before >= 0) close(before);
     }
@@ -297,7 +322,11 @@ Resting::~Resting() {
   g_thread.start();
 }
 
-void when_told_to_leave(bool (*leave)() noexcept) noexcept { g_shared.leave = leave; }
+void when_told_to_leave(bool (*leave)() noexcept, bool (*is_alone)() noexcept) noexcept {
+  g_shared.leave = leave;
+  g_shared.is_alone = is_alone;
+  g_shared.was_alone = false;
+}
 
 bool leave_and_wait() noexcept {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 50'000};

@@ -67,7 +67,11 @@ class Resting {
 
 // What `detach` does, on the thread; false: not now. Without it the command is refused. The thread then ends, its
 // descriptors are closed, and start_thread() may be called again.
-void when_told_to_leave(bool (*leave)() noexcept) noexcept;
+//
+// `is_alone`: whether who would tell it has gone, was killed for instance, or cannot reach it any more, since the run
+// directory was moved or removed. The thread asks once a second, and leaves by itself where that was so twice: first
+// comes the command of one who is about to leave in order. Null: it does not ask.
+void when_told_to_leave(bool (*leave)() noexcept, bool (*is_alone)() noexcept) noexcept;
 
 // The same as the command `detach`, for a thread of the program, which must not hold the GIL: our thread waits for it.
 // Seconds at most. True: it has left, and the thread is gone. False: it has not left.

@@ -49,8 +49,8 @@ void answer(uint64_t serial, const char* why, const char* lines) noexcept {
 }
 
 // What the process starts from now on belongs to the run, whatever its own window is, until we leave: is_attach_over().
-void pass_on(const char* settings, const char* output) noexcept {
-  if (is_attach_over(output))  // the program itself has called us, or the file system has no locks
+void pass_on(const char* settings, const char* output, bool is_held) noexcept {
+  if (!is_held)
     return session::note_source("started programs", SourceState::kOff, "torchprof came while the program ran");
   static char variables[kMostSettings + 3UL * PATH_MAX], launched[PATH_MAX + 256], attached[PATH_MAX + 64];
   size_t used = 0;
@@ -96,6 +96,9 @@ bool detach() noexcept {
   return true;
 }
 
+char g_output[PATH_MAX];
+bool is_alone() noexcept { return is_attach_certainly_over(g_output); }
+
 const char* arm_with(const char* settings, ErrorText& error) noexcept {
   static Config config;
   char output[PATH_MAX];
@@ -111,13 +114,16 @@ const char* arm_with(const char* settings, ErrorText& error) noexcept {
     session::disarm();
     return "nothing can be recorded";
   }
-  pass_on(settings, output);
+  // Not where the program itself has called us, or the file system has no locks.
+  const bool is_held = !is_attach_over(output);
+  pass_on(settings, output, is_held);
   prepare_nvtx_late(config);
   prepare_cuda(false);
   torch::start_memory();
   enter();
   if (is_cuda_running()) cupti::start();
-  window::when_told_to_leave(detach);
+  strcpy(g_output, output);
+  window::when_told_to_leave(detach, is_held ? is_alone : nullptr);
   return window::open_door() ? nullptr : "no thread could be started";
 }
 
@@ -205,8 +211,9 @@ constinit OwnThread g_arming("torchprof", arm_in_thread, []() noexcept {});
 
 }  // namespace
 
-void leave_on_command() noexcept {
-  window::when_told_to_leave(detach);
+void leave_on_command(const char* output) noexcept {
+  snprintf(g_output, sizeof(g_output), "%s", output);
+  window::when_told_to_leave(detach, is_alone);
   window::open_door();
 }
 

@@ -3,7 +3,9 @@
 // The session is armed for a while, with settings that come as text and not by the environment, and disarmed again by
 // the command `detach` of the window's thread (tracer/window_thread.h), any number of times. After that the program is
 // as it was: its calls, methods and imports are its own, threads and descriptors of ours are gone. The library stays
-// mapped, since threads may be in the midst of a call that goes through it.
+// mapped, since threads may be in the midst of a call that goes through it. A process whose launcher is gone without
+// that, killed for instance, is left all the same, by itself and within three seconds: it sees that nobody holds the
+// lock any more by which is_attach_over() tells (tracer/config/run_directory.h).
 //
 // What cannot be had late is noted as a source of the trace that is off.
 #pragma once
@@ -15,8 +17,8 @@
 
 namespace torchprof::inject {
 
-// For a process that one that is attached to has started: it is left with that one.
-void leave_on_command() noexcept;
+// For a process that one that is attached to has started: it is left with that one. `output`: the run directory.
+void leave_on_command(const char* output) noexcept;
 
 // torchprof_attach(), for what runs in the program itself. Returns the answer's text; nullptr: it was passed over.
 const char* attach_from_program(const char* settings) noexcept;

@@ -51,24 +51,6 @@ std::vector<uint32_t> targets_of(const AttachOptions& options) {
   return pids;
 }
 
-// By this lock programs that are started see that they belong to the run (is_attach_over() in run_directory.h). It is
-// given back before any process is left. Where the file system has no locks, they do not.
-class Holding {
- public:
-  explicit Holding(const fs::path& run) : fd_(open((run / "spool").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
-    if (fd_ >= 0) flock(fd_, LOCK_EX | LOCK_NB);
-  }
-  ~Holding() { let_go(); }
-  Holding(const Holding&) = delete;
-  Holding& operator=(const Holding&) = delete;
-  void let_go() {
-    if (const int fd = std::exchange(fd_, -1); fd >= 0) close(fd);
-  }
-
- private:
-  int fd_;
-};
-
 // Attaches to each; one that cannot be is said, unless it is the only one.
 Attachments attach_all(const std::vector<uint32_t>& pids, const Library& library, const Config& config,
                        const fs::path& run) {
@@ -150,7 +132,8 @@ bool record(const AttachOptions& options, const std::vector<uint32_t>& pids, con
   if (end != End::kNoSteps || !is_well) return is_well;
   constexpr char kTime[] = "after=0s,for=10s";
   say("no step of an optimizer has ended within 10 s: 10 s are recorded instead");
-  for (const fs::path& spool : dir.spools()) fs::remove(spool);
+  std::error_code ignored;
+  for (const fs::path& spool : dir.spools()) fs::remove(spool, ignored);
   std::copy(std::begin(kTime), std::end(kTime), config.window);
   record_once(false, is_well);
   return is_well;
@@ -177,11 +160,15 @@ int attach(const Arguments& arguments) {
     dir.begin();
     dir.write_info(info);
     is_well = record(options, pids, library, dir, signals);
-  } catch (const Error&) {
+  } catch (const std::exception&) {
     dir.give_up();
     throw;
   }
   add_end(info, 0, {}, 0);
+  if (const std::string befell = dir.what_befell(); !befell.empty()) {
+    finish_without_directory(dir, befell, info);
+    return 1;
+  }
   if (dir.has_earlier()) replace_earlier(dir, false);
   finish_run(dir, info, options.config, signals);
   return is_well ? 0 : 1;

@@ -1,16 +1,21 @@
 #include "launcher/subcommands/attachment.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/process_files.h"
 #include "formats/trace/trace.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/writers.h"
@@ -21,6 +26,7 @@ namespace torchprof::launcher {
 namespace {
 
 namespace fs = std::filesystem;
+using std::chrono::milliseconds, std::chrono::seconds, std::chrono::steady_clock;
 
 std::string name_of(uint32_t pid) { return "process " + std::to_string(pid) + ": "; }
 
@@ -40,22 +46,55 @@ void give_to(uint32_t pid, const fs::path& directory) {
     throw Error(directory.string() + " cannot be given to its user: " + std::strerror(errno));
 }
 
-// A `torchprof attach` that was killed has not made it leave, nor what it has started.
+// Whether it maps a spool that was removed, or that of a process which has forked it. Nobody reaches it then, and it
+// leaves by itself.
+bool maps_removed_spool(uint32_t pid) {
+  return formats::read_process_file(pid, "maps").find(".spool (deleted)\n") != std::string::npos;
+}
+
+// Whether it does not write to any spool any more, by now or soon.
+bool leaves_by_itself(uint32_t pid) {
+  constexpr seconds kPatience{8};  // it looks once a second, and may have to wait for Python's lock
+  constexpr milliseconds kLook{20};
+  const auto until = steady_clock::now() + kPatience;
+  while (!spool_of(pid).empty() || maps_removed_spool(pid)) {
+    if (steady_clock::now() > until) return false;
+    std::this_thread::sleep_for(kLook);
+  }
+  return true;
+}
+
+// A `torchprof attach` or `where` that was killed has not made it leave, nor what it has started. Each of them leaves
+// by itself, sooner if it is asked to.
 void leave_orphan(uint32_t pid) {
   const fs::path spool = spool_of(pid), run = spool.parent_path().parent_path();
-  std::error_code error;
-  if (spool.empty() || !fs::exists(run / "run.json", error) || is_locked(run)) return;
+  if (spool.empty()) {
+    if (maps_removed_spool(pid)) leaves_by_itself(pid);
+    return;
+  }
+  if (is_locked(run)) return;
   try {
     if (!RunDir::open(run).read_info().contains("attached")) return;
     ControlRequest(pid, "detach", spool).wait();
     Writers writers;
     for (const fs::path& file : formats::find_spools(spool.parent_path()))
       if (const uint32_t other = writers.writer_of(file); other != 0) ControlRequest(other, "detach", file).wait();
+    leaves_by_itself(pid);
   } catch (const Error&) {  // somebody else's directory
   }
 }
 
 }  // namespace
+
+Holding::Holding(const fs::path& run) : fd_(open((run / "spool").c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {
+  constexpr int kMostTries = 100;  // a process that looks holds it for some microseconds
+  for (int i = 0; fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK && i < kMostTries; ++i)
+    std::this_thread::sleep_for(milliseconds(1));
+}
+
+void Holding::let_go() {
+  if (const int fd = std::exchange(fd_, -1); fd >= 0) close(fd);
+}
 
 Attachment::Attachment(uint32_t pid, const Library& library, const Config& config, const fs::path& run)
     : pid_(pid), run_(run) {
@@ -89,7 +128,7 @@ void Attachment::make_place(const Config&) {
     give_to(pid_, run_);
     give_to(pid_, run_ / "spool");
     output_ = run_.string();
-    place_ = run_ / "spool";
+    open_place(run_);
     return;
   }
   const std::string root = "/proc/" + std::to_string(pid_) + "/root";
@@ -100,11 +139,19 @@ void Attachment::make_place(const Config&) {
   give_to(pid_, made);
   give_to(pid_, spools);
   output_ = made.substr(root.size());
-  place_fd_ = open(made.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  open_place(made);
+}
+
+void Attachment::open_place(const fs::path& directory) {
+  place_fd_ = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (place_fd_ < 0) throw Error(directory.string() + ": " + std::strerror(errno));
   place_ = fs::path("/proc/self/fd") / std::to_string(place_fd_) / "spool";
 }
 
-std::vector<fs::path> Attachment::spools() const { return formats::find_spools(place_); }
+std::vector<fs::path> Attachment::spools() const {
+  std::error_code error;
+  return fs::exists(place_, error) ? formats::find_spools(place_) : std::vector<fs::path>{};
+}
 
 fs::path Attachment::spool() const {
   for (const fs::path& spool : spools())
@@ -134,7 +181,6 @@ Attachment::Progress Attachment::progress() const {
 void Attachment::leave() {
   if (std::exchange(has_left_, true)) return;
   std::string why;
-  std::error_code error;
   Writers writers;
   // What leaves another process of the run asks all that write there.
   if (const fs::path file = spool(); !file.empty() && writers.writer_of(file) == pid_) {
@@ -144,17 +190,18 @@ void Attachment::leave() {
     else if (!answer.starts_with("ok: "))
       why = answer.substr(answer.starts_with("error: ") ? 7 : 0);
   }
-  if (!fs::exists("/proc/" + std::to_string(pid_), error)) why.clear();
-  for (const fs::path& file : formats::find_spools(place_))
+  // Its end, or its own leaving, may have come first. Where nobody could ask, that is waited for.
+  if (spool_of(pid_).empty()) why.clear();
+  if (maps_removed_spool(pid_) && !leaves_by_itself(pid_)) why = "is still attached: Python's lock is held for long";
+  for (const fs::path& file : spools())
     if (const uint32_t child = writers.writer_of(file); child != 0 && child != pid_) ask(child, "detach", file, 2);
-  if (place_fd_ >= 0) fetch_spools();
+  if (target_.is_elsewhere) fetch_spools();
   if (!why.empty()) throw Error(name_of(pid_) + why);
 }
 
 void Attachment::fetch_spools() {
   std::error_code error;
-  for (const fs::path& file : formats::find_spools(place_))
-    fs::copy_file(file, run_ / "spool" / file.filename(), error);
+  for (const fs::path& file : spools()) fs::copy_file(file, run_ / "spool" / file.filename(), error);
   fs::remove_all(place_, error);
   fs::remove_all("/proc/" + std::to_string(pid_) + "/root" + output_, error);
 }

@@ -59,6 +59,17 @@ void finish_run(const RunDir& dir, const Info& info, const Config& config, const
   if (!dir.spools().empty()) complain(kStay + dir.spool().string());
 }
 
+void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info) try {
+  say(oom_line(info));
+  say(still_running_lines(info));
+  complain(what_befell);
+  if (!dir.has_earlier()) return;
+  dir.give_up();
+  if (!dir.has_earlier()) complain("the earlier run in " + dir.path().string() + " stays as it was");
+} catch (const std::exception& error) {
+  complain(reason_of(error));
+}
+
 void replace_earlier(RunDir& dir, bool has_failed) try {
   if (has_failed && dir.is_earlier_worth() && dir.keep_last_good()) {
     complain("the command failed: what it recorded is in " + dir.path().string() + ", and the run before it in " +

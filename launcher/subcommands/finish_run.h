@@ -4,6 +4,8 @@
 // Throws nothing, because nothing here may change how the command's end is reported.
 #pragma once
 
+#include <string>
+
 #include "launcher/run/signals.h"
 #include "launcher/run_dir/run_dir.h"
 #include "launcher/run_dir/run_info.h"
@@ -12,6 +14,9 @@
 namespace torchprof::launcher {
 
 void finish_run(const RunDir& dir, const Info& info, const Config& config, const Signals& signals);
+
+// The same for a run whose directory is not where it was: RunDir::what_befell().
+void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info);
 
 // The new run takes the place of the earlier one. One that failed is looked at, but what it should have become is
 // compared with the run before it: that one is kept.

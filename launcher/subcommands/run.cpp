@@ -68,18 +68,6 @@ bool is_inside(const RunOptions& options, const std::vector<std::string>& enviro
   return !options.output_named && wanted_by_environment() && preloads(environment, library);
 }
 
-// Of a run whose directory is not where it was. Throws nothing.
-void finish_without_directory(RunDir& dir, const std::string& what_befell, const Info& info) try {
-  say(oom_line(info));
-  say(still_running_lines(info));
-  complain(what_befell);
-  if (!dir.has_earlier()) return;
-  dir.give_up();
-  if (!dir.has_earlier()) complain("the earlier run in " + dir.path().string() + " stays as it was");
-} catch (const std::exception& error) {
-  complain(reason_of(error));
-}
-
 // Says what finish() would say of a run that has recorded nothing, and gives the earlier run its place back. Throws
 // nothing.
 void keep_earlier(RunDir& dir, const Info& info, bool is_any_running) try {

@@ -1,7 +1,10 @@
 // torchprof where: what every thread is doing. It reads the spools, and of processes that live the memory in which
 // Python keeps its stacks; where that is not allowed it asks the thread of ours in them (tracer/window_thread.h). The
 // program is not stopped, and nothing of it is changed.
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +20,7 @@
 #include "formats/io/text.h"
 #include "formats/trace/python_stacks.h"
 #include "launcher/run/environment.h"
+#include "launcher/run/signals.h"
 #include "launcher/run_dir/hang_info.h"
 #include "launcher/run_dir/input.h"
 #include "launcher/run_dir/run_info.h"
@@ -185,11 +189,14 @@ int print_stored(const std::string& target, const RunDir& run) {
   return 0;
 }
 
-// Attaches to a process for as long as the object lives, so that it says where its stacks are.
+// Attaches to a process for as long as the object lives, so that it says where its stacks are. What would end us waits
+// until the process is left.
 class Visit {
  public:
   explicit Visit(uint32_t pid) : directory_("torchprof-where-") {
-    fs::create_directory(directory_.path() / "spool");
+    const fs::path spool = directory_.path() / "spool";
+    if (mkdir(spool.c_str(), 0700) != 0) throw Error(spool.string() + ": " + std::strerror(errno));
+    holding_.emplace(directory_.path());
     Config config;
     config.python = PythonLevel::kModules;
     config.ops = config.shapes = config.flops = false;
@@ -212,7 +219,9 @@ class Visit {
   }
 
  private:
+  const Signals signals_;
   const TemporaryDirectory directory_;
+  std::optional<Holding> holding_;
   std::unique_ptr<Attachment> attachment_;  // leaves before the directory goes
 };
 

@@ -184,14 +184,25 @@ bool is_started_by_attached(const char* output) noexcept {
   return value && strcmp(value, output) == 0;
 }
 
-bool is_attach_over(const char* output) noexcept {
+namespace {
+
+enum class Held { kYes, kNo, kNotKnown };
+
+Held look_at_lock(const char* output) noexcept {
   char spools[PATH_MAX];
-  if (snprintf(spools, sizeof(spools), "%s/spool", output) >= static_cast<int>(sizeof(spools))) return true;
+  if (snprintf(spools, sizeof(spools), "%s/spool", output) >= static_cast<int>(sizeof(spools))) return Held::kNotKnown;
   const int directory = open(spools, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory < 0) return true;
-  const bool is_held = flock(directory, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  if (directory < 0) return errno == ENOENT ? Held::kNo : Held::kNotKnown;
+  const bool is_free = flock(directory, LOCK_SH | LOCK_NB) == 0;
+  const Held held = is_free ? Held::kNo : errno == EWOULDBLOCK ? Held::kYes : Held::kNotKnown;
   close(directory);
-  return !is_held;
+  return held;
 }
+
+}  // namespace
+
+bool is_attach_over(const char* output) noexcept { return look_at_lock(output) != Held::kYes; }
+
+bool is_attach_certainly_over(const char* output) noexcept { return look_at_lock(output) == Held::kNo; }
 
 }  // namespace torchprof

@@ -42,5 +42,8 @@ bool made_by_launcher(const char* output) noexcept;
 inline constexpr const char* kAttached = "TORCHPROF_ATTACHED";
 bool is_started_by_attached(const char* output) noexcept;
 bool is_attach_over(const char* output) noexcept;
+// The same for who was held before and asks again and again: true only if that is certain, not where no descriptor can
+// be had, for instance.
+bool is_attach_certainly_over(const char* output) noexcept;
 
 }  // namespace torchprof

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import textwrap
@@ -230,6 +231,51 @@ def test_a_launcher_that_was_killed_does_not_keep_the_next_one_out(start, launch
     attached.communicate()
     third = torchprof("attach", process.pid, "--for", "100ms", "-o", tmp_path / "third")
     assert third.returncode == 0, third.stderr
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("how", ["killed", "moved", "removed"])
+def test_a_program_that_nobody_can_leave_any_more_leaves_by_itself(start, launcher, torchprof, program, torch_python, tmp_path, how):
+    """Whoever attached was killed, or the run directory went with all by which the program could be reached."""
+    process = start([torch_python, "-u", program(TRAINING)])
+    ask(process, "step")
+    before = ask(process, "state")
+    attached = subprocess.Popen([launcher, "attach", str(process.pid), "-w", "all", "-o", tmp_path / "run"], stderr=subprocess.PIPE, text=True,
+                                env=clean_environment())
+    assert "attached to process" in attached.stderr.readline()
+    ask(process, "step")
+    if how == "killed":
+        attached.kill()
+    else:
+        (tmp_path / "run").rename(tmp_path / "elsewhere")
+        if how == "removed":
+            shutil.rmtree(tmp_path / "elsewhere")
+    _, err = attached.communicate(timeout=PATIENCE)
+    assert how == "killed" or (attached.returncode == 1 and "was %s" % how in err), err
+    assert is_again(process, before)
+    again = torchprof("attach", process.pid, "--for", "100ms", "-o", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
+    assert is_again(process, before)
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("ended_by", ["SIGINT", "SIGKILL"])
+def test_a_look_that_is_ended_leaves_the_program(start, launcher, torchprof, program, torch_python, tmp_path, ended_by):
+    process = start([torch_python, "-u", program(TRAINING)])
+    ask(process, "step")
+    before = ask(process, "state")
+    # At its first word to the program it has attached to: that it be left.
+    at_leaving = ["strace", "-f", "-o", "/dev/null", "-e", "trace=connect", "-e", "inject=connect:signal=%s:when=1" % ended_by]
+    (tmp_path / "tmp").mkdir()
+    done = subprocess.run([*at_leaving, launcher, "where", str(process.pid)], capture_output=True, text=True, timeout=PATIENCE,
+                          env=clean_environment({"TMPDIR": str(tmp_path / "tmp")}))
+    assert done.returncode != 0, done.stderr
+    assert is_again(process, before)
+    until = time.monotonic() + PATIENCE
+    while list((tmp_path / "tmp").iterdir()):
+        assert time.monotonic() < until
+    again = torchprof("attach", process.pid, "--for", "100ms", "-o", tmp_path / "again")
+    assert again.returncode == 0, again.stderr
 
 
 @pytest.mark.once
