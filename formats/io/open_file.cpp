@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "formats/io/error.h"
+
 namespace torchprof::formats {
 namespace {
 
@@ -61,6 +63,13 @@ std::optional<std::string> read_file(const std::filesystem::path& path, std::str
 std::string read_file(const std::filesystem::path& path) {
   std::string error;
   return read_file(path, error).value_or(std::string());
+}
+
+std::filesystem::path absolute_path(const std::filesystem::path& path) {
+  std::error_code error;
+  std::filesystem::path absolute = std::filesystem::absolute(path, error).lexically_normal();
+  if (error) throw Error(path.string() + ": the working directory: " + error.message());
+  return absolute;
 }
 
 }  // namespace torchprof::formats

@@ -2,7 +2,8 @@
 // opening a FIFO that nobody writes to would wait for ever, and reading a device may never end. So only regular files
 // are opened, and nothing is waited for.
 //
-// Errors are texts: "it is a directory, not a file", or what the system says. Nothing is thrown unless memory runs out.
+// Errors are texts: "it is a directory, not a file", or what the system says. Nothing is thrown unless memory runs out,
+// but by absolute_path().
 #pragma once
 
 #include <filesystem>
@@ -18,5 +19,8 @@ int open_file(const std::filesystem::path& path, std::string& error);
 std::optional<std::string> read_file(const std::filesystem::path& path, std::string& error);
 // Empty if it cannot be read.
 std::string read_file(const std::filesystem::path& path);
+
+// Throws Error where the working directory is gone.
+std::filesystem::path absolute_path(const std::filesystem::path& path);
 
 }  // namespace torchprof::formats

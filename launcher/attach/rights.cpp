@@ -93,7 +93,7 @@ AttachTarget look_at_target_process(const Image& image) {
 
 std::string why_not(const AttachTarget& target) {
   if (!target.is_there) return "there is no such process";
-  if (target.state == 'Z') return "it has ended";
+  if (target.state == 'Z' || formats::has_ended(target.pid)) return "it has ended";
   if (!target.refused.empty()) return target.refused;
   if (target.minor == 0) return "it runs no Python of 3.10 or later";
   if (target.tracer != 0 && target.minor < 14)

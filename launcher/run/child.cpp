@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "formats/io/error.h"
+#include "formats/io/process_files.h"
 #include "launcher/run/environment.h"
 #include "launcher/run/target.h"
 #include "launcher/terminal/say.h"
@@ -48,7 +49,7 @@ struct ProcStat {
 
 std::optional<ProcStat> stat_of(pid_t pid) {
   ProcStat out{};
-  if (sscanf(stat_behind_name(std::to_string(pid)).c_str(), " %c %d", &out.state, &out.parent) != 2) return {};
+  if (sscanf(formats::stat_behind_name(std::to_string(pid)).c_str(), " %c %d", &out.state, &out.parent) != 2) return {};
   return out;
 }
 

@@ -24,7 +24,7 @@ namespace {
 // The fields arg_start and arg_end of /proc/self/stat (proc(5)): what others see as the command line.
 void forget_arguments() {
   constexpr int kArgStart = 48, kFirstBehindName = 3;
-  std::istringstream fields(stat_behind_name("self"));
+  std::istringstream fields(formats::stat_behind_name("self"));
   std::string skipped;
   for (int i = kFirstBehindName; i < kArgStart; ++i) fields >> skipped;
   uintptr_t begin = 0, end = 0;

@@ -108,6 +108,7 @@ Descriptor open_above(const fs::path& path, std::vector<fs::path>& made) {
   };
   constexpr int kFlags = O_PATH | O_DIRECTORY | O_CLOEXEC;
   Descriptor at(::open("/", kFlags));
+  if (at.get() < 0) return fail(std::strerror(errno));
   fs::path so_far = "/";
   for (const fs::path& part : path.parent_path().relative_path()) {
     so_far /= part;
@@ -203,9 +204,7 @@ fs::path output_path(const Config& config) {
   char expanded[PATH_MAX];
   ErrorText error;
   if (!expand_output(config.output, expanded, sizeof(expanded), error)) throw Error(error.text);
-  std::error_code code;
-  fs::path path = fs::absolute(expanded, code).lexically_normal();
-  if (code) throw Error("output '" + std::string(expanded) + "': the working directory: " + code.message());
+  fs::path path = formats::absolute_path(expanded);
   if (!path.has_filename()) path = path.parent_path();  // "name/"
   return path;
 }
@@ -344,9 +343,11 @@ void RunDir::make_spool() {
 
 RunDir RunDir::open(const fs::path& path) {
   RunDir dir(path);
+  errno = 0;
   dir.fd_ = Descriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   std::error_code error;
   const Json info = parse_info(text_in(dir.fd_.get(), "run.json", kMostInfo));
+  if (errno == EMFILE || errno == ENFILE) throw Error(path.string() + ": " + std::strerror(errno));
   if (dir.newer_version_ = launcher::newer_version(info); !dir.newer_version_.empty())
     complain((path / "run.json").string() + ": " + dir.newer_version_ + ": its facts about the run are missing");
   if (!info.contains("torchprof")) {

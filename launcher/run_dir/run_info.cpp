@@ -135,12 +135,12 @@ Info begin_info(const std::vector<std::string>& command, const std::vector<std::
   return info;
 }
 
-uint64_t count_oom_kills() {
+std::optional<uint64_t> count_oom_kills() {
   std::istringstream in(formats::read_file("/proc/vmstat"));
   std::string name;
   for (uint64_t count = 0; in >> name >> count;)
     if (name == "oom_kill") return count;
-  return 0;
+  return {};
 }
 
 std::string oom_line(const Info& info) {
@@ -155,7 +155,8 @@ std::string oom_line(const Info& info) {
          " of this machine because memory ran out (a cgroup's limit, or all of it)\n";
 }
 
-void add_end(Info& info, int wait_status, const std::vector<Running>& running, uint64_t oom_kills) {
+void add_end(Info& info, int wait_status, const std::vector<Running>& running,
+             std::optional<uint64_t> oom_kills_before) {
   const UnixNs end = wall_clock_now();
   info["end"] = iso_time(end);
   info["seconds"] = static_cast<double>(end.value - info.value("start_ns", end.value)) / kNsPerSecond;
@@ -166,7 +167,9 @@ void add_end(Info& info, int wait_status, const std::vector<Running>& running, u
   } else {
     info["exit_status"] = WEXITSTATUS(wait_status);
   }
-  if (oom_kills != 0) info["oom_kills"] = oom_kills;
+  const std::optional<uint64_t> oom_kills = count_oom_kills();
+  if (oom_kills_before && oom_kills && *oom_kills > *oom_kills_before)
+    info["oom_kills"] = *oom_kills - *oom_kills_before;
   info["still_running"] = still_running(running);
 }
 

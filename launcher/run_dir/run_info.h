@@ -48,11 +48,12 @@ namespace torchprof::launcher {
 using Info = nlohmann::ordered_json;
 
 Info begin_info(const std::vector<std::string>& command, const std::vector<std::string>& environment);
-// `oom_kills`: the number of processes that the kernel killed while the command ran.
-void add_end(Info& info, int wait_status, const std::vector<Running>& running, uint64_t oom_kills);
+// `oom_kills_before`: count_oom_kills() when it started.
+void add_end(Info& info, int wait_status, const std::vector<Running>& running,
+             std::optional<uint64_t> oom_kills_before);
 // How many processes of this machine the kernel has killed because memory ran out, in a cgroup or on the whole machine
-// (oom_kill in /proc/vmstat, since Linux 4.13); 0 if it does not say.
-uint64_t count_oom_kills();
+// (oom_kill in /proc/vmstat, since Linux 4.13); nothing if it does not say.
+std::optional<uint64_t> count_oom_kills();
 // A line for people about oom_kills. Empty if there were none, or if the command was not killed and each of its
 // processes reached its exit handlers.
 std::string oom_line(const Info& info);

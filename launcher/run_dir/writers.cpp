@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <climits>
-#include <csignal>
-#include <iterator>
 #include <sstream>
 #include <string_view>
 #include <thread>
@@ -25,48 +23,7 @@ namespace fs = std::filesystem;
 constexpr auto kLookAtEnding = std::chrono::milliseconds(1);
 constexpr auto kLongestEnding = std::chrono::seconds(5);
 
-uint32_t number_of(std::string_view text) {  // 0: it is none
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc{} && end == text.data() + text.size() ? number : 0;
-}
-
-// What proc_pid_stat(5) says of a thread whose end is certain: the kernel's PF_EXITING in its flags, or SIGKILL among
-// the signals that it has not taken yet, which the end of a process gives to all its threads.
-struct ThreadEnd {
-  bool is_certain = false;
-  bool is_over = false;
-};
-ThreadEnd end_of(const std::string& thread) {
-  constexpr size_t kState = 0, kFlags = 6, kSignals = 28;  // fields 3, 9 and 31
-  constexpr uint32_t kExiting = 0x4, kKilled = uint32_t{1} << (SIGKILL - 1);
-  std::istringstream in(stat_behind_name(thread));
-  const std::vector<std::string> fields{std::istream_iterator<std::string>(in), {}};
-  if (fields.size() <= kSignals) return {.is_certain = true, .is_over = true};  // it is not there any more
-  return {.is_certain = (number_of(fields[kFlags]) & kExiting) != 0 || (number_of(fields[kSignals]) & kKilled) != 0,
-          .is_over = fields[kState] == "Z" || fields[kState] == "X"};
-}
-
-// Whether it is on its way from its last instruction to being a zombie: all its threads are, and not all of them are
-// through. Its files are closed by the last one, which may be any; the others, the main thread too, are zombies by
-// then.
-bool is_ending(uint32_t pid) {
-  bool some_are_left = false;
-  for (const uint32_t tid : formats::threads_of_process(pid)) {
-    const ThreadEnd thread = end_of(std::to_string(pid) + "/task/" + std::to_string(tid));
-    if (!thread.is_certain) return false;
-    some_are_left = some_are_left || !thread.is_over;
-  }
-  return some_are_left;
-}
-
 }  // namespace
-
-std::string stat_behind_name(const std::string& process) {
-  const std::string text = formats::read_file("/proc/" + process + "/stat");
-  const size_t end_of_name = text.rfind(')');
-  return end_of_name == std::string::npos ? std::string() : text.substr(end_of_name + 1);
-}
 
 uint32_t own_number(uint32_t pid) {
   const std::string status = formats::read_process_file(pid, "status");
@@ -85,7 +42,7 @@ bool is_this_host(std::string_view host) {
 uint32_t number_in(const fs::path& spool) {
   const std::string name = spool.stem();  // HOST.PID.START
   const std::string_view rest = std::string_view(name).substr(0, name.rfind('.'));
-  return number_of(rest.substr(rest.rfind('.') + 1));
+  return formats::number_in_text(rest.substr(rest.rfind('.') + 1));
 }
 
 // The number is compared, because a forked child maps its parent's spool, too.
@@ -135,7 +92,7 @@ bool Writers::is_written(const fs::path& spool) {
   // A process that ends releases its locks last: it seems to write while its memory is given back. Whether it ends is
   // looked at first: once it is over, its lock is no more.
   for (;;) {
-    const bool ends = waited_ < kLongestEnding && is_ending(pid);
+    const bool ends = waited_ < kLongestEnding && formats::is_ending(pid);
     writer = spool_lock::look_for_writer(spool.c_str());
     if (!ends || writer != spool_lock::Writer::kLives) break;
     std::this_thread::sleep_for(kLookAtEnding);
@@ -172,7 +129,7 @@ std::vector<uint32_t> Marks::later(std::vector<uint32_t> pids) const {
   // In another PID namespace's /proc we have another number.
   if (fs::read_symlink("/proc/self", error) == std::to_string(own)) {
     std::istringstream in(formats::read_file("/proc/loadavg"));  // 0.20 0.18 0.12 1/80 11206
-    for (std::string word; in >> word;) newest = number_of(word);
+    for (std::string word; in >> word;) newest = formats::number_in_text(word);
   }
   if (newest < own || std::chrono::steady_clock::now() - begin_ > kShort) return pids;
   std::erase_if(pids, [&](uint32_t pid) { return pid <= own || pid > newest; });

@@ -27,10 +27,6 @@ struct Recorded {
 };
 std::vector<Recorded> recorded_processes();
 
-// What /proc/PROCESS/stat, of "7", "self" or "7/task/8", has behind the name, which may hold anything, even
-// parentheses: from the third field of proc_pid_stat(5) on. Empty: there is no such process.
-std::string stat_behind_name(const std::string& process);
-
 // The id of a process in its own PID namespace, which it puts into its spool's name.
 uint32_t own_number(uint32_t pid);
 

@@ -164,7 +164,7 @@ int attach(const Arguments& arguments) {
     dir.give_up();
     throw;
   }
-  add_end(info, 0, {}, 0);
+  add_end(info, 0, {}, {});
   if (const std::string befell = dir.what_befell(); !befell.empty()) {
     finish_without_directory(dir, befell, info);
     return 1;

@@ -110,7 +110,8 @@ Attachment::Attachment(uint32_t pid, const Library& library, const Config& confi
     how_ = attach_library(image, target_, {library.preload, settings_text(library, config, output_)});
   } catch (const Error& error) {
     if (place_fd_ >= 0) close(place_fd_);
-    throw Error(name_of(pid) + error.what());
+    // What it was refused by may be its end, which comes at any moment.
+    throw Error(name_of(pid) + (formats::has_ended(pid) ? "it has ended" : error.what()));
   }
 }
 

@@ -19,6 +19,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/gzip.h"
+#include "formats/io/open_file.h"
 #include "formats/io/output.h"
 #include "formats/io/text.h"
 #include "launcher/run_dir/archive.h"
@@ -122,22 +123,24 @@ Packed pack(const fs::path& run, const std::string& name, Tar& tar) {
   Packed packed;
   const Descriptor directory = open_directory(AT_FDCWD, run);
   const Descriptor spools = open_directory(directory.get(), "spool");
+  if (spools.get() < 0 && errno != ENOENT && errno != ENOTDIR) throw Error(run.string() + ": " + std::strerror(errno));
   if (spools.get() < 0) throw Error(run.string() + ": has no spool/: its records are gone, or it is no run directory");
-  const auto add = [&](int from, const std::string& where, const std::string& file) {
+  const auto add = [&](int from, const fs::path& directory_of_it, const std::string& where, const std::string& file) {
     const Descriptor in(openat(from, file.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
     struct stat status {};
-    if (in.get() < 0 || fstat(in.get(), &status) != 0) throw Error((run / file).string() + ": " + std::strerror(errno));
-    SpoolCopy copy(in.get(), (run / file).string());
+    const std::string path = directory_of_it / file;
+    if (in.get() < 0 || fstat(in.get(), &status) != 0) throw Error(path + ": " + std::strerror(errno));
+    SpoolCopy copy(in.get(), path);
     tar.file(where, file, status.st_mtime, copy);
     packed.bytes += copy.size();
     packed.dropped += copy.dropped_bytes();
   };
   tar.directory(name + "/");
   tar.directory(name + "/spool/");
-  if (is_regular(directory.get(), "run.json")) add(directory.get(), name, "run.json");
+  if (is_regular(directory.get(), "run.json")) add(directory.get(), run, name, "run.json");
   for (const std::string& file : names_in(spools.get())) {
     if (!is_regular(spools.get(), file) || !is_ours_in_spool(spools.get(), file)) continue;
-    add(spools.get(), name + "/spool", file);
+    add(spools.get(), run / "spool", name + "/spool", file);
     if (file.ends_with(kSpoolEnd)) ++packed.processes;
   }
   return packed;
@@ -199,7 +202,7 @@ int collect(const Arguments& arguments) {
   const fs::path output = options.output.empty() ? fs::path(name + ".tar.gz") : options.output;
   const fs::path spools = run / "spool";
   if (fs::equivalent(output, run / "run.json", error) ||
-      fs::equivalent(fs::absolute(output).parent_path(), spools, error))
+      fs::equivalent(formats::absolute_path(output).parent_path(), spools, error))
     throw Error(output.string() + ": is a place of the run that is read; choose another with -o");
   const std::string recording = fs::is_directory(spools, error) ? recording_now(formats::find_spools(spools)) : "";
   const Packed packed = write_tar(run, name, output);

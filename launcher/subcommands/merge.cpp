@@ -132,7 +132,7 @@ Info info_of(const std::vector<Source>& sources, const std::string& align, bool 
   info["merged"] = Info::array();
   info["still_running"] = Info::array();
   for (const Source& source : sources) {
-    Info one = {{"run", fs::absolute(source.path).string()}};
+    Info one = {{"run", formats::absolute_path(source.path).string()}};
     for (const char* key : {"command", "directory", "host", "start", "start_ns", "end", "seconds", "exit_status",
                             "signal", "signal_name"})
       if (source.info.contains(key)) one[key] = source.info[key];
@@ -152,7 +152,7 @@ int merge(const Arguments& arguments) {
   const MergeOptions options = parse_merge(arguments);
   const auto formats = formats_named(options.format.c_str());
   const std::vector<Source> sources = sources_of(options);
-  RunDir dir = RunDir::create(fs::absolute(options.output).lexically_normal());
+  RunDir dir = RunDir::create(formats::absolute_path(options.output));
   Written written;
   try {
     Taken taken(dir.path());

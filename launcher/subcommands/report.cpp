@@ -10,6 +10,7 @@
 
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
+#include "formats/io/open_file.h"
 #include "formats/io/text.h"
 #include "formats/native/names.h"
 #include "formats/report/page.h"
@@ -97,7 +98,7 @@ int make_page(const ReportOptions& options, const Input& input) {
   formats::Output out(file, options.html.empty() ? formats::Existing::kOwn : formats::Existing::kReplaced);
   write_page(options, input, out);
   say(file.string() + ": written");
-  if (options.is_open) show_in_browser(file_address(std::filesystem::absolute(file).lexically_normal().string()));
+  if (options.is_open) show_in_browser(file_address(formats::absolute_path(file).string()));
   return 0;
 }
 

@@ -134,7 +134,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
   // Where the raw records go, the trace is all that there will be.
   const bool goes = options.config.discard && !options.config.keep_spool;
   if (goes || !options.ranks.empty()) info["ranks"] = options.ranks.empty() ? formats::kAllRanks : options.ranks;
-  const uint64_t killed_before = count_oom_kills();
+  const std::optional<uint64_t> killed_before = count_oom_kills();
   int status = 0;
   std::vector<Running> running;
   const Marks marks(output, library.preload);
@@ -149,7 +149,7 @@ int run_and_finish(const RunOptions& options, const fs::path& output, const std:
     dir.give_up();
     throw;
   }
-  add_end(info, status, running, count_oom_kills() - killed_before);
+  add_end(info, status, running, killed_before);
   finish(dir, info, options, signals, status != 0);
   end_like(status);
 }

@@ -79,7 +79,7 @@ class Mortals {
 TEST_CASE("a process that ends while it is looked at is no error") {
   const launcher::Marks marks("/nowhere", "/nowhere/libtorchprof.so");
   const std::function<void(uint32_t)> looks[] = {
-      [](uint32_t pid) { launcher::stat_behind_name(std::to_string(pid)); },
+      [](uint32_t pid) { formats::stat_behind_name(std::to_string(pid)); },
       [](uint32_t pid) { launcher::own_number(pid); },
       [](uint32_t pid) { launcher::spool_of(pid); },
       [](uint32_t pid) {
@@ -89,6 +89,7 @@ TEST_CASE("a process that ends while it is looked at is no error") {
       [](uint32_t pid) { launcher::threads_that_rest(pid); },
       [&marks](uint32_t pid) { CHECK_FALSE(marks.has(pid)); },
       [](uint32_t pid) { formats::threads_of_process(pid); },
+      [](uint32_t pid) { formats::has_ended(pid) || formats::is_ending(pid); },
   };
   const Mortals mortals;
   for (const auto& look : looks)
