@@ -162,17 +162,24 @@ void ProgramTree::find_tiny() {
   struct Count {
     uint64_t all = 0, small = 0;
   };
-  std::unordered_map<Key, Count, KeyHash> counts;
+  std::unordered_map<Key, Count, KeyHash> counts, by_name;
   const auto key_of = [this](uint32_t i) -> Key {
     const uint32_t line = line_of(i);
     const uint32_t function = nodes_[notes_[i].node].function;
     return line != 0 ? Key{function, line, 0} : Key{function, 0, spans_[i].name};
   };
+  // A line may have large ones, too.
+  const auto named_key_of = [&](uint32_t i) {
+    Key key = key_of(i);
+    key.third = spans_[i].name;
+    return key;
+  };
   for (uint32_t i = 0; i < spans_.size(); ++i)
     if (notes_[i].node != 0 && may_be(i)) {
-      Count& count = counts[key_of(i)];
-      ++count.all;
-      count.small += spans_[i].ns() < kTinyNs;
+      for (Count* const count : {&counts[key_of(i)], &by_name[named_key_of(i)]}) {
+        ++count->all;
+        count->small += spans_[i].ns() < kTinyNs;
+      }
     }
   const uint64_t steps = view_.steps().size();
   std::erase_if(counts, [steps](const auto& each) {
@@ -183,7 +190,9 @@ void ProgramTree::find_tiny() {
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     Note& note = notes_[i];
     if (note.node == 0 || note.entry == kNoSpan || note.cause != 0 || !may_be(note.entry)) continue;
-    if (counts.contains(key_of(note.entry))) note.cost = Cost::kTiny;
+    if (!counts.contains(key_of(note.entry))) continue;
+    const Count& of_name = by_name[named_key_of(note.entry)];
+    if (of_name.small * 2 >= of_name.all) note.cost = Cost::kTiny;
   }
 }
 

@@ -43,7 +43,7 @@ class RareParts {
       settle(path);
       keep_far_more(path);
       const bool is_in_most = path.parent == 0 || paths_[path.parent].is_usual;
-      if (path.steps.size() < 2 || path.is_usual || !is_in_most) continue;
+      if (path.steps.size() < 2 || path.is_usual || !is_in_most || are_in_a_row(path)) continue;
       RarePart part = part_of(path);
       if (static_cast<double>(part.all_ns) >= least * static_cast<double>(all)) found.push_back(part);
     }
@@ -65,6 +65,15 @@ class RareParts {
     path.steps = std::move(more);
     path.is_usual = false;
   }
+
+  // Most of them follow another one that has it.
+  bool are_in_a_row(const Path& path) const {
+    size_t following = 0;
+    for (size_t i = 1; i < path.steps.size(); ++i) following += number(path, i) == number(path, i - 1) + 1;
+    return following * 2 >= path.steps.size();
+  }
+
+  uint64_t number(const Path& path, size_t i) const { return t_.steps[path.steps[i].step].number; }
 
   template <class T>
   static T median_of(const std::vector<InStep>& steps, T InStep::*what) {
@@ -124,9 +133,8 @@ class RareParts {
     part.median_ns = median_of(path.steps, &InStep::ns);
     // Two of them are at some distance, whatever they are.
     constexpr size_t kFewest = 3;
-    const auto number = [&](size_t i) { return t_.steps[path.steps[i].step].number; };
     for (size_t i = 1; i < path.steps.size() && path.steps.size() >= kFewest; ++i) {
-      const uint64_t distance = number(i) - number(i - 1);
+      const uint64_t distance = number(path, i) - number(path, i - 1);
       if (i > 1 && distance != part.every) {
         part.every = 0;
         break;

@@ -2,7 +2,8 @@
 //
 //   part    an outermost call that two steps have and less than half of them, or that these make far more often (as in
 //           a rollout); also in calls that most have. By path: the calls around it within the step and its name. A
-//           function of Python, a module's call or a range. Imports are none
+//           function of Python, a module's call or a range. Imports are none. Nor is what steps in a row have: that is
+//           a phase of the program (a fold, a pre-training), and the work itself
 //   step    one that the timeline holds. Of a run in windows those that were unusual may not be among them
 //
 // Costs: one pass over the spans of the steps, 16 bytes for each call of a step by name.

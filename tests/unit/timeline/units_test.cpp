@@ -452,6 +452,28 @@ TEST_CASE("what some steps alone have is found with its distance, also inside of
   }
 }
 
+TEST_CASE("the phases of a program are no parts that some steps alone have") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    const int64_t phases = p.some(2, 6);
+    p.call("/home/u/app.py(1): <module>", [&] {
+      for (uint64_t phase = 0, step = 0; phase < static_cast<uint64_t>(phases); ++phase) {
+        const std::string model = "Net_" + std::to_string(phase);
+        for (int64_t left = p.some(4, 60); left > 0; --left) {
+          const int64_t begin = p.now;
+          p.module(model, [&] { p.op("aten::mm", p.some(8'000, 12'000)); });
+          p.noise();
+          p.t.steps.push_back({begin, p.now, step++});
+        }
+      }
+    });
+    p.t.end = p.now;
+    p.t.finish();
+    CHECK(rare_parts_of(p.t).empty());
+  }
+}
+
 TEST_CASE("what few steps do far more often than the others is found by its calls, however long any of them takes") {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     CAPTURE(seed);
