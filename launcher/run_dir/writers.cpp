@@ -23,6 +23,20 @@ namespace fs = std::filesystem;
 constexpr auto kLookAtEnding = std::chrono::milliseconds(1);
 constexpr auto kLongestEnding = std::chrono::seconds(5);
 
+// `behind`: what the kernel puts behind the name of the file. The number is compared, because a forked child maps its
+// parent's spool, too.
+fs::path mapped_spool(uint32_t pid, std::string_view behind) {
+  const uint32_t number = own_number(pid);
+  std::istringstream in(formats::read_process_file(pid, "maps"));
+  for (std::string line; std::getline(in, line);) {
+    const size_t path = line.find('/');
+    if (path == std::string::npos || !line.ends_with(behind)) continue;
+    fs::path file = line.substr(path, line.size() - path - behind.size());
+    if (file.extension() == ".spool" && number_in(file) == number) return file;
+  }
+  return {};
+}
+
 }  // namespace
 
 uint32_t own_number(uint32_t pid) {
@@ -45,18 +59,9 @@ uint32_t number_in(const fs::path& spool) {
   return formats::number_in_text(rest.substr(rest.rfind('.') + 1));
 }
 
-// The number is compared, because a forked child maps its parent's spool, too.
-fs::path spool_of(uint32_t pid) {
-  const uint32_t number = own_number(pid);
-  std::istringstream in(formats::read_process_file(pid, "maps"));
-  for (std::string line; std::getline(in, line);) {
-    const size_t path = line.find('/');
-    if (path == std::string::npos) continue;
-    fs::path file = line.substr(path);
-    if (file.extension() == ".spool" && number_in(file) == number) return file;
-  }
-  return {};
-}
+fs::path spool_of(uint32_t pid) { return mapped_spool(pid, ""); }
+
+bool writes_removed_spool(uint32_t pid) { return !mapped_spool(pid, " (deleted)").empty(); }
 
 std::vector<Recorded> recorded_processes() {
   std::vector<Recorded> out;

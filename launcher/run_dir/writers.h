@@ -16,8 +16,10 @@
 
 namespace torchprof::launcher {
 
-// The spool that a process writes; empty if there is none.
+// The spool that a process writes; empty if there is none, or it was removed since.
 std::filesystem::path spool_of(uint32_t pid);
+// Whether it writes a spool that was removed: nobody reaches it by that any more.
+bool writes_removed_spool(uint32_t pid);
 
 // The processes of this machine that write a spool, sorted by pid: as far as this user may see what they map, so of its
 // own, and for root of all. A spool that lies in another mount namespace is named through /proc.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -27,6 +28,9 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds, std::chrono::seconds, std::chrono::steady_clock;
+
+constexpr std::string_view kIsRecorded =
+    "it is being recorded already";  // the library says so (inject/late/attach.cpp)
 
 std::string name_of(uint32_t pid) { return "process " + std::to_string(pid) + ": "; }
 
@@ -46,18 +50,12 @@ void give_to(uint32_t pid, const fs::path& directory) {
     throw Error(directory.string() + " cannot be given to its user: " + std::strerror(errno));
 }
 
-// Whether it maps a spool that was removed, or that of a process which has forked it. Nobody reaches it then, and it
-// leaves by itself.
-bool maps_removed_spool(uint32_t pid) {
-  return formats::read_process_file(pid, "maps").find(".spool (deleted)\n") != std::string::npos;
-}
-
 // Whether it does not write to any spool any more, by now or soon.
 bool leaves_by_itself(uint32_t pid) {
   constexpr seconds kPatience{8};  // it looks once a second, and may have to wait for Python's lock
   constexpr milliseconds kLook{20};
   const auto until = steady_clock::now() + kPatience;
-  while (!spool_of(pid).empty() || maps_removed_spool(pid)) {
+  while (!spool_of(pid).empty() || writes_removed_spool(pid)) {
     if (steady_clock::now() > until) return false;
     std::this_thread::sleep_for(kLook);
   }
@@ -69,7 +67,7 @@ bool leaves_by_itself(uint32_t pid) {
 void leave_orphan(uint32_t pid) {
   const fs::path spool = spool_of(pid), run = spool.parent_path().parent_path();
   if (spool.empty()) {
-    if (maps_removed_spool(pid)) leaves_by_itself(pid);
+    if (writes_removed_spool(pid)) leaves_by_itself(pid);
     return;
   }
   if (is_locked(run)) return;
@@ -81,6 +79,20 @@ void leave_orphan(uint32_t pid) {
       if (const uint32_t other = writers.writer_of(file); other != 0) ControlRequest(other, "detach", file).wait();
     leaves_by_itself(pid);
   } catch (const Error&) {  // somebody else's directory
+  }
+}
+
+// A child that a process forked while that was attached to has no spool until it records something, and nobody knows of
+// it: it leaves by itself.
+Attached attach_once_free(Image& image, const AttachTarget& target, const AttachWish& wish) {
+  constexpr int kMostTries = 5;
+  for (int tries = 1;; ++tries) {
+    try {
+      return attach_library(image, target, wish);
+    } catch (const Error& error) {
+      if (tries == kMostTries || std::string_view(error.what()) != kIsRecorded) throw;
+    }
+    std::this_thread::sleep_for(seconds(1));
   }
 }
 
@@ -107,11 +119,11 @@ Attachment::Attachment(uint32_t pid, const Library& library, const Config& confi
       throw Error("is being profiled already, into " + spool.parent_path().parent_path().string() + ": torchprof ctl " +
                   std::to_string(pid) + " start");
     make_place(config);
-    how_ = attach_library(image, target_, {library.preload, settings_text(library, config, output_)});
-  } catch (const Error& error) {
+    how_ = attach_once_free(image, target_, {library.preload, settings_text(library, config, output_)});
+  } catch (const std::exception& error) {
     if (place_fd_ >= 0) close(place_fd_);
     // What it was refused by may be its end, which comes at any moment.
-    throw Error(name_of(pid) + (formats::has_ended(pid) ? "it has ended" : error.what()));
+    throw Error(name_of(pid) + (formats::has_ended(pid) ? "it has ended" : reason_of(error)));
   }
 }
 
@@ -193,7 +205,7 @@ void Attachment::leave() {
   }
   // Its end, or its own leaving, may have come first. Where nobody could ask, that is waited for.
   if (spool_of(pid_).empty()) why.clear();
-  if (maps_removed_spool(pid_) && !leaves_by_itself(pid_)) why = "is still attached: Python's lock is held for long";
+  if (writes_removed_spool(pid_) && !leaves_by_itself(pid_)) why = "is still attached: Python's lock is held for long";
   for (const fs::path& file : spools())
     if (const uint32_t child = writers.writer_of(file); child != 0 && child != pid_) ask(child, "detach", file, 2);
   if (target_.is_elsewhere) fetch_spools();

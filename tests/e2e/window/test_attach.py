@@ -259,6 +259,32 @@ def test_a_program_that_nobody_can_leave_any_more_leaves_by_itself(start, launch
 
 
 @pytest.mark.once
+def test_a_child_that_maps_its_parents_removed_spool_is_attached_to_and_left(start, torchprof, launcher, program, torch_python, tmp_path):
+    process = start([torch_python, "-u", program(textwrap.dedent("""
+        import os, sys, time
+        parent = os.getpid()
+        print("ready", flush=True)
+        for line in sys.stdin:
+            child = os.fork()
+            if child == 0:
+                while os.getppid() == parent: time.sleep(0.01)
+            print(child, flush=True)
+    """))])
+    attached = subprocess.Popen([launcher, "attach", str(process.pid), "-w", "all", "-o", tmp_path / "run"], stderr=subprocess.PIPE, text=True,
+                                env=clean_environment())
+    assert "attached to process" in attached.stderr.readline()
+    child = ask(process, "fork")
+    attached.send_signal(signal.SIGINT)
+    _, err = attached.communicate(timeout=PATIENCE)
+    assert attached.returncode == 0, err
+    shutil.rmtree(tmp_path / "run")
+    mapped = pathlib.Path("/proc/%d/maps" % child).read_text()
+    assert ".spool (deleted)" in mapped  # of its parent
+    of_child = torchprof("attach", child, "--for", "100ms", "-o", tmp_path / "of child")
+    assert of_child.returncode == 0 and "1 process" in of_child.stderr, of_child.stderr
+
+
+@pytest.mark.once
 @pytest.mark.parametrize("ended_by", ["SIGINT", "SIGKILL"])
 def test_a_look_that_is_ended_leaves_the_program(start, launcher, torchprof, program, torch_python, tmp_path, ended_by):
     process = start([torch_python, "-u", program(TRAINING)])
