@@ -32,6 +32,7 @@ namespace {
 using SpecKind = WindowSpec::Kind;
 constexpr int kPatienceMs = 500;     // to wait for a client's line
 constexpr int kAloneApartMs = 1000;  // between two looks whether who attached has gone
+constexpr int64_t kMs = 1'000'000;   // in nanoseconds
 constexpr int kSettingMs = 3000;     // to open or close the window, which may wait for a step to end
 
 struct Shared {
@@ -162,34 +163,43 @@ void close_door() noexcept {
   g_leaving.store(Leaving::kDone, std::memory_order_release);
 }
 
-// True: the thread has to end.
-bool leave_if_asked() noexcept {
-  // Relaxed: what was asked for publishes nothing, and what came of it is published below.
-  if (g_leaving.load(std::memory_order_relaxed) != Leaving::kAsked) return false;
+// True: the process is left, and the thread has to end.
+bool leave_now() noexcept {
   g_is_busy.store(true, std::memory_order_relaxed);
-  if (!g_shared.leave || !g_shared.leave()) {
-    g_leaving.store(Leaving::kRefused, std::memory_order_relaxed);
-    return false;
-  }
+  if (!g_shared.leave || !g_shared.leave()) return false;
   close_door();
   return true;
 }
 
-// Milliseconds until the next look; -1: there is none. True in `leaves`: the thread has to end.
-int look_at_alone(bool& leaves) noexcept {
+// True: the thread has to end.
+bool leave_if_asked() noexcept {
+  // Relaxed: what was asked for publishes nothing, and what came of it is published below.
+  if (g_leaving.load(std::memory_order_relaxed) != Leaving::kAsked) return false;
+  const bool has_left = leave_now();
+  if (!has_left) g_leaving.store(Leaving::kRefused, std::memory_order_relaxed);
+  return has_left;
+}
+
+// True: the thread has to end.
+bool leave_if_alone() noexcept {
   Shared& s = g_shared;
-  constexpr int64_t kMs = 1'000'000;
-  if (!s.is_alone || !s.leave) return -1;
+  if (!s.is_alone) return false;
   const int64_t now = clock::read_ns(CLOCK_MONOTONIC);
-  if (now < s.next_look_at_alone) return static_cast<int>((s.next_look_at_alone - now) / kMs + 1);
+  if (now < s.next_look_at_alone) return false;
   s.next_look_at_alone = now + kAloneApartMs * kMs;
   const bool was_alone = std::exchange(s.was_alone, s.is_alone());
-  if (!was_alone || !s.was_alone) return kAloneApartMs;
-  g_is_busy.store(true, std::memory_order_relaxed);
-  leaves = s.leave();
-  if (leaves) close_door();
-  return kAloneApartMs;
+  return was_alone && s.was_alone && leave_now();
 }
+
+// Milliseconds; -1: never.
+int until_look_at_alone() noexcept {
+  if (!g_shared.is_alone) return -1;
+  const int64_t left = g_shared.next_look_at_alone - clock::read_ns(CLOCK_MONOTONIC);
+  return static_cast<int>(std::max<int64_t>(left, 0) / kMs + 1);
+}
+
+// Of two waits; -1: for ever.
+int shorter(int a, int b) noexcept { return a < 0 ? b : b < 0 ? a : std::min(a, b); }
 
 void serve(int client) noexcept {
   char line[64 + NAME_MAX] = "";
@@ -216,18 +226,12 @@ void serve(int client) noexcept {
 
 void run() noexcept {
   while (!g_thread.must_end()) {
-    if (leave_if_asked()) return;
+    if (leave_if_asked() || leave_if_alone()) return;
     const SpecKind kind = g_shared.spec->kind;
     g_is_busy.store(kind == SpecKind::kTime || kind == SpecKind::kAuto, std::memory_order_relaxed);
-    bool leaves = false;
-    const int until_look = look_at_alone(leaves);
-    if (leaves) return;
     int timeout = kind == SpecKind::kTime ? keep_time() : kind == SpecKind::kAuto ? g_shared.door->tick() : -1;
-    if (is_by_hand()) {
-      const int until_control = read_control(false);
-      timeout = timeout < 0 ? until_control : std::min(timeout, until_control);
-    }
-    if (until_look >= 0) timeout = timeout < 0 ? until_look : std::min(timeout, until_look);
+    if (is_by_hand()) timeout = shorter(timeout, read_control(false));
+    timeout = shorter(timeout, until_look_at_alone());
     if (door_is_elsewhere()) {
       if (const int before = std::exchange(g_shared.socket, open_door_socket()); before >= 0) close(before);
     }

@@ -169,14 +169,11 @@ void ProgramTree::find_tiny() {
     return line != 0 ? Key{function, line, 0} : Key{function, 0, spans_[i].name};
   };
   // A line may have large ones, too.
-  const auto named_key_of = [&](uint32_t i) {
-    Key key = key_of(i);
-    key.third = spans_[i].name;
-    return key;
-  };
+  const auto with_name = [this](Key key, uint32_t i) -> Key { return {key.first, key.second, spans_[i].name}; };
   for (uint32_t i = 0; i < spans_.size(); ++i)
     if (notes_[i].node != 0 && may_be(i)) {
-      for (Count* const count : {&counts[key_of(i)], &by_name[named_key_of(i)]}) {
+      const Key key = key_of(i);
+      for (Count* const count : {&counts[key], &by_name[with_name(key, i)]}) {
         ++count->all;
         count->small += spans_[i].ns() < kTinyNs;
       }
@@ -190,8 +187,9 @@ void ProgramTree::find_tiny() {
   for (uint32_t i = 0; i < spans_.size(); ++i) {
     Note& note = notes_[i];
     if (note.node == 0 || note.entry == kNoSpan || note.cause != 0 || !may_be(note.entry)) continue;
-    if (!counts.contains(key_of(note.entry))) continue;
-    const Count& of_name = by_name[named_key_of(note.entry)];
+    const Key key = key_of(note.entry);
+    if (!counts.contains(key)) continue;
+    const Count& of_name = by_name[with_name(key, note.entry)];
     if (of_name.small * 2 >= of_name.all) note.cost = Cost::kTiny;
   }
 }

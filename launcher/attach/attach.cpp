@@ -15,6 +15,7 @@
 
 #include "formats/io/error.h"
 #include "formats/io/open_file.h"
+#include "formats/io/process_files.h"
 #include "launcher/attach/remote_script.h"
 #include "launcher/attach/stopped_thread.h"
 
@@ -74,7 +75,7 @@ class ScriptFile {
         "  except BaseException: pass\n"
         "torchprof_attach()\n";
     struct stat owner {};
-    const std::string process = "/proc/" + std::to_string(pid);
+    const std::string process = formats::process_path(pid);
     const bool is_written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
     if (stat(process.c_str(), &owner) == 0 && owner.st_uid != geteuid() && fchown(fd, owner.st_uid, owner.st_gid) != 0)
       fchmod(fd, 0644);
@@ -268,7 +269,7 @@ class Attacher {
   // The library as a file of the process's own memory, where its path is not there.
   void send_library() {
     const std::string bytes = formats::read_file(wish_.library);
-    const std::string path = "/proc/" + std::to_string(target_.pid) + "/fd/" + std::to_string(descriptor_);
+    const std::string path = formats::process_path(target_.pid, "fd/" + std::to_string(descriptor_));
     std::ofstream out(path, std::ios::binary);
     if (bytes.empty() || !out.write(bytes.data(), static_cast<std::streamsize>(bytes.size())).flush())
       throw Error("the library cannot be handed to it: " + path);

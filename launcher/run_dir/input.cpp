@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/io/error.h"
+#include "formats/io/process_files.h"
 #include "formats/ranks/align.h"
 #include "formats/read/read_trace.h"
 #include "formats/timeline/build.h"
@@ -86,8 +87,8 @@ fs::path spool_of_process(const std::string& target) {
   std::error_code ignored;
   if (!pid) return {};
   if (fs::path spool = spool_of(*pid); !spool.empty()) return spool;
-  throw Error(fs::exists("/proc/" + std::to_string(*pid), ignored) ? no_spool_of(*pid)
-                                                                   : "there is no process " + std::to_string(*pid));
+  throw Error(fs::exists(formats::process_path(*pid), ignored) ? no_spool_of(*pid)
+                                                               : "there is no process " + std::to_string(*pid));
 }
 
 std::string no_spool_of(uint32_t pid) {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <climits>
 #include <sstream>
 #include <string_view>
@@ -43,8 +42,8 @@ uint32_t own_number(uint32_t pid) {
   const std::string status = formats::read_process_file(pid, "status");
   const std::string_view numbers = formats::status_value(status, "NSpid");  // from the outermost namespace to its own
   const size_t last = numbers.find_last_of(" \t") + 1;
-  std::from_chars(numbers.data() + last, numbers.data() + numbers.size(), pid);
-  return pid;
+  const uint32_t own = formats::number_in_text(numbers.substr(last));
+  return own != 0 ? own : pid;
 }
 
 bool is_this_host(std::string_view host) {

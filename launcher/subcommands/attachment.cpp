@@ -44,7 +44,7 @@ std::string settings_text(const Library& library, const Config& config, const st
 // So that the process may write there, whoever we are.
 void give_to(uint32_t pid, const fs::path& directory) {
   struct stat owner {};
-  const std::string process = "/proc/" + std::to_string(pid);
+  const std::string process = formats::process_path(pid);
   if (stat(process.c_str(), &owner) != 0 || owner.st_uid == geteuid()) return;
   if (chown(directory.c_str(), owner.st_uid, owner.st_gid) != 0)
     throw Error(directory.string() + " cannot be given to its user: " + std::strerror(errno));
@@ -144,7 +144,7 @@ void Attachment::make_place(const Config&) {
     open_place(run_);
     return;
   }
-  const std::string root = "/proc/" + std::to_string(pid_) + "/root";
+  const std::string root = formats::process_path(pid_, "root");
   std::string made = root + "/tmp/torchprof-attach-XXXXXX";
   if (!mkdtemp(made.data())) throw Error("nothing can be written into its /tmp: " + std::string(std::strerror(errno)));
   const fs::path spools = made + "/spool";
@@ -216,7 +216,7 @@ void Attachment::fetch_spools() {
   std::error_code error;
   for (const fs::path& file : spools()) fs::copy_file(file, run_ / "spool" / file.filename(), error);
   fs::remove_all(place_, error);
-  fs::remove_all("/proc/" + std::to_string(pid_) + "/root" + output_, error);
+  fs::remove_all(formats::process_path(pid_, "root") + output_, error);
 }
 
 }  // namespace torchprof::launcher

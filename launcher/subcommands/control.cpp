@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "formats/io/process_files.h"
 #include "launcher/run_dir/our_files.h"
 #include "launcher/run_dir/writers.h"
 #include "tracer/spool/run_files.h"
@@ -27,7 +28,7 @@ constexpr int kSocketKind = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 // In the network namespace of the process, where its socket's name is, if we may; otherwise in ours.
 int socket_beside(uint32_t pid) {
-  const std::string theirs = "/proc/" + std::to_string(pid) + "/ns/net";
+  const std::string theirs = formats::process_path(pid, "ns/net");
   struct stat a {
   }, b{};
   const bool is_other = stat(theirs.c_str(), &a) == 0 && stat("/proc/self/ns/net", &b) == 0 && a.st_ino != b.st_ino;

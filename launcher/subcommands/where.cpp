@@ -17,6 +17,7 @@
 #include "formats/io/cells.h"
 #include "formats/io/error.h"
 #include "formats/io/median.h"
+#include "formats/io/process_files.h"
 #include "formats/io/text.h"
 #include "formats/trace/python_stacks.h"
 #include "launcher/run/environment.h"
@@ -228,7 +229,7 @@ class Visit {
 // Whether it has a spool, or there is no such process.
 bool is_recorded(uint32_t pid) {
   std::error_code error;
-  return !spool_of(pid).empty() || !fs::exists("/proc/" + std::to_string(pid), error);
+  return !spool_of(pid).empty() || !fs::exists(formats::process_path(pid), error);
 }
 
 }  // namespace
