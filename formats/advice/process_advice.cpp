@@ -109,7 +109,7 @@ ProcessAdvice advice_of(const Timeline& timeline, const std::vector<MemoryGrowth
   if (is_brief || is_idle) std::erase_if(advice.findings, [](const Finding& f) { return f.cost_ns > 0; });
   for (Finding& f : advice.findings) f.source = source_of(timeline, f.where);
   if (!timeline.unit.empty() || timeline.steps.empty()) {
-    advice.imports_ns = timeline.imports.ns;
+    advice.imports_ns = timeline.imports.first_ns;
     advice.imports_most = timeline.imports.most;
   }
   return advice;

@@ -124,10 +124,10 @@ struct TimelineFree {
 
 // The outermost imports. In files of others: the spans of importlib.
 struct ImportTime {
-  int64_t ns = 0;       // of all of them
-  int64_t until = 0;    // when those with which the program begins have ended; Timeline::begin: there are none
-  std::string most{};   // "import torch": that which takes most of it; empty: none
-  int64_t most_ns = 0;  // all imports of that name
+  int64_t ns = 0;        // of all of them
+  int64_t until = 0;     // when those with which the program begins have ended; Timeline::begin: there are none
+  int64_t first_ns = 0;  // of those that end by then
+  std::string most{};    // "import torch": that of these which takes most of it; empty: none
 };
 
 // What the program switched on, or made, wherever that was in the run: by calls of torch's functions.

@@ -92,19 +92,19 @@ int64_t row_works_until(const Timeline& timeline, const TimelineRow& row) {
 ImportTime imports_of(const Timeline& timeline) {
   struct Import {
     int64_t begin, end;
+    uint32_t name;
   };
   std::vector<Import> imports;
-  std::map<uint32_t, int64_t> by_name;
-  int64_t first_operator = timeline.end;
+  int64_t first_operator = timeline.end, program = timeline.end;
   for (const TimelineRow& row : timeline.rows) {
     int64_t end = INT64_MIN;  // of the latest import
     for (const TimelineSpan& s : row.spans) {
       if (s.begin < end) continue;
       if (s.kind == SpanKind::kOperator) first_operator = std::min(first_operator, s.begin);
+      if (is_main_module(s, timeline.text(s.name))) program = std::min(program, s.begin);
       if (row.is_overflow || !is_import(s, timeline.text(s.name))) continue;
       end = s.end;
-      imports.push_back({s.begin, s.end});
-      add_to(by_name[s.name], s.ns());
+      imports.push_back({s.begin, s.end, s.name});
     }
   }
   ImportTime result{.until = timeline.begin};
@@ -115,19 +115,23 @@ ImportTime imports_of(const Timeline& timeline) {
     add_to(result.ns, std::max<int64_t>(0, i.end - std::max(end, i.begin)));
     end = std::max(end, i.end);
   }
-  const auto most = std::ranges::max_element(by_name, {}, [](const auto& each) { return each.second; });
-  if (timeline.text(most->first).starts_with("import ")) result.most = timeline.text(most->first);
-  result.most_ns = most->second;
-  // What the interpreter does before the first one is no work of the program. Those that begin after the program's work
-  // has begun are its own.
+  // What the interpreter does before the program's main module is no work of the program, however long it pauses
+  // between two imports. Those that begin after the program's work has begun are its own.
+  if (program == timeline.end) program = imports.front().begin;
   const int64_t most_between = (timeline.end - timeline.begin - result.ns) / 10;
   int64_t between = 0;
-  result.until = imports.front().end;
+  std::map<uint32_t, int64_t> by_name;
+  if (first_operator < imports.front().begin) return result;
+  result.until = imports.front().begin;
   for (const Import& i : imports) {
-    add_to(between, std::max<int64_t>(0, i.begin - result.until));
+    add_to(between, std::max<int64_t>(0, i.begin - std::max(result.until, program)));
     if (between > most_between || i.begin > first_operator) break;
+    add_to(result.first_ns, std::max<int64_t>(0, i.end - std::max(result.until, i.begin)));
+    add_to(by_name[i.name], i.end - i.begin);
     result.until = std::max(result.until, i.end);
   }
+  const auto most = std::ranges::max_element(by_name, {}, [](const auto& each) { return each.second; });
+  if (timeline.text(most->first).starts_with("import ")) result.most = timeline.text(most->first);
   return result;
 }
 

@@ -44,6 +44,7 @@ def test_merge(torchprof, run_torchprof, torch_python, program, tmp_path):
     assert (done.returncode, done.stdout) == (0, "")
     text = done.stderr.replace(str(tmp_path), "TMP").replace(str(torch_python), "PYTHON")
     text = re.sub(r"(\n(?:Python functions|Functions of the program).*?\n).*?\n(?=\n)", r"\1...\n", text, flags=re.DOTALL)
+    text = re.sub(r"\nAdvice:? .*?\n(?=\n)", "", text, flags=re.DOTALL)  # of a program that took long enough, as a busy machine makes it
     text = re.sub(r"[\d.]+ (ms|s)\b|(?<=process )\d+|[\d,]+(?= Python calls)", "N", text)
     assert_golden("merge.txt", text)
 

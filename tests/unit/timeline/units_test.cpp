@@ -330,7 +330,27 @@ TEST_CASE("a program in which nothing recurs has no unit, and its begin moves pa
     CHECK(p.t.steps.empty());
     CHECK(p.t.imports.ns == 8'001'100);
     CHECK(p.t.imports.most == "import torch");
-    CHECK(p.t.imports.most_ns == 8'000'000);
+    CHECK(p.t.imports.first_ns == 8'001'000);
+  }
+}
+
+TEST_CASE("the interpreter's imports before the main module are no work, however long it pauses between them") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    p.call("import encodings", [&] { p.wait(1'000'000); });
+    p.wait(p.some(0, 50'000'000));
+    p.call("import site", [&] {
+      p.wait(20'000'000);
+      p.call("import os", [&] { p.wait(60'000'000); });
+    });
+    const int64_t ended = p.now;
+    p.wait(p.some(0, 50'000'000));
+    p.call("/home/u/app.py(1): <module>", [&] { p.wait(2'000'000); });
+    use_unit(p.t, p.found());
+    CHECK(p.t.begin == ended);
+    CHECK(p.t.imports.first_ns == 81'000'000);
+    CHECK(p.t.imports.most == "import site");
   }
 }
 
