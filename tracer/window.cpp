@@ -47,7 +47,7 @@ constinit StepBorders g_steps{at_step, step_was_at};  // likewise under the lock
 constinit Sources g_sources{};
 constinit Interpreter g_interpreter = {{[]() noexcept {}, []() noexcept {}},
                                        []() noexcept { return false; },
-                                       []() noexcept { return ObjectId{}; },
+                                       []() noexcept { return Stepper{}; },
                                        []() noexcept { return false; },
                                        []() noexcept {}};
 
@@ -86,8 +86,8 @@ void pass_borders() noexcept {
   } while (g_state.borders.has_any());
 }
 
-void meet(WindowBorders::Kind kind, uint64_t value) noexcept {
-  g_state.borders.put({kind, value, session::now(), clock::read_ns(CLOCK_MONOTONIC), pthread_self()});
+void meet(WindowBorders::Kind kind, uint64_t value, bool is_first = false) noexcept {
+  g_state.borders.put({kind, value, session::now(), clock::read_ns(CLOCK_MONOTONIC), pthread_self(), is_first});
   pass_borders();
 }
 
@@ -483,8 +483,8 @@ void detail::annotation_ended(const char* name, uint64_t key) noexcept {
   } else if (uint64_t step = 0; is_mark(text, step)) {
     if (g_interpreter.ends_whole_step()) meet(WindowBorders::Kind::kProfilerStepEnd, step);
   } else if (text.starts_with(kOptimizerStep)) {
-    meet(WindowBorders::Kind::kOptimizerStep,
-         std::hash<std::string_view>{}(text) ^ g_interpreter.current_optimizer().value);
+    const Stepper stepper = g_interpreter.current_stepper();
+    meet(WindowBorders::Kind::kOptimizerStep, std::hash<std::string_view>{}(text) ^ stepper.id.value, stepper.is_first);
   }
 }
 

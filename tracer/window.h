@@ -53,15 +53,21 @@ struct Source {
 inline constexpr size_t kMostSources = 4;
 void add_source(const Source& source) noexcept;
 
+// Who has ended a step: an optimizer, or the first of a row of optimizers of which each has replaced the one before.
+struct Stepper {
+  ObjectId id{};          // none: not known
+  bool is_first = false;  // it is the first step of its last optimizer
+};
+
 // The interpreter, one at most. Its source comes last in both directions, because it waits for the interpreter's lock.
 struct Interpreter {
   Source source;
   // Calls are recorded, but the interpreter has not started so far that they can be switched: a change waits for it.
   // False from then on, also when the interpreter has ended.
   bool (*is_starting)() noexcept;
-  // The optimizer whose step() the calling thread is in; none: there is none to be found. An address would be used
-  // again by another one.
-  ObjectId (*current_optimizer)() noexcept;
+  // Of the optimizer whose step() ends on the calling thread, once for each end. An address would be used again by
+  // another optimizer.
+  Stepper (*current_stepper)() noexcept;
   // A mark of the program's own, "ProfilerStep#N", has ended on the calling thread: whether step N is over. Not so
   // where torch.profiler stops, whose last mark is the rest after its last step. False if nothing is known of the
   // caller.

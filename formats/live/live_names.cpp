@@ -164,6 +164,11 @@ std::string LiveNames::text(ObjectId object) const {
   return out;
 }
 
+ObjectId LiveNames::stepper(ObjectId object) const {
+  const auto def = read<ObjectDef>(object.value < objects_.size() ? objects_[object.value] : 0);
+  return def.stepper ? def.stepper : object;
+}
+
 std::string LiveNames::fact(const char* key) const {
   const auto it = facts_.find(key);
   return it == facts_.end() ? std::string{} : recorded(it->second);

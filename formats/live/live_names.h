@@ -33,6 +33,7 @@ class LiveNames {
   std::string text(StringId name) const;  // an operator's without its overload
   std::string text(FunctionId function) const;
   std::string text(ObjectId object) const;
+  ObjectId stepper(ObjectId object) const;  // ObjectDef::stepper, or itself
 
   std::string fact(const char* key) const;  // of MetaDef; empty: there is none
   std::optional<int64_t> rank() const;      // trace/distributed.h

@@ -153,7 +153,7 @@ class LiveProcess {
   void take_memory(const Memory& memory, uint64_t t);
   void take_steps(const Portion& portion);
   void choose_step_source();
-  void step_ended(TrackId track, uint64_t requester, uint64_t t);
+  void step_ended(TrackId track, uint64_t requester, uint64_t t, bool is_first = false);
   void add_step(uint64_t ticks, uint64_t t);
   void follow_windows();
   void set_clock(bool is_live);
@@ -195,6 +195,7 @@ class LiveProcess {
   std::map<std::pair<int8_t, int8_t>, std::pair<int64_t, uint64_t>> memory_;  // bytes, and the time of the total
   StepSource source_ = StepSource::kNone;
   StepCounter counter_;
+  std::unordered_map<ObjectId, ObjectId> steps_now_;  // of optimizers: by stepper
   uint32_t step_thread_ = 0;
   uint64_t step_end_ = 0;                            // ticks; 0: not known
   std::deque<std::pair<uint64_t, uint64_t>> steps_;  // end and length, ticks

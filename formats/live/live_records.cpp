@@ -133,7 +133,10 @@ void LiveProcess::end_python(Thread& thread, FunctionId function, TrackId track,
                        (kind == FunctionKind::kProfilerStep && source_ == StepSource::kProfilerCalls);
   const bool is_outermost = std::ranges::none_of(
       thread.python, [&](const Frame& f) { return f.function == function && f.object == frame.object; });
-  if (is_step && is_outermost) step_ended(track, frame.object ? frame.object.value : function.value, t);
+  if (!is_step || !is_outermost) return;
+  const ObjectId stepper = names_.stepper(frame.object);
+  const bool is_first = stepper && std::exchange(steps_now_[stepper], frame.object) != frame.object;
+  step_ended(track, stepper ? stepper.value : function.value, t, is_first);
 }
 
 void LiveProcess::begin_op(Thread& thread, const OpBegin& op, uint64_t t, bool counts) {
@@ -236,12 +239,12 @@ void LiveProcess::take_steps(const Portion& portion) {
   }
 }
 
-void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t) {
+void LiveProcess::step_ended(TrackId track, uint64_t requester, uint64_t t, bool is_first) {
   if (has_step_records_) return;
   // Threads come one after the other here: those of the others would be counted again.
   if (step_thread_ == 0) step_thread_ = track.value;
   if (step_thread_ != track.value) return;
-  switch (counter_.ended(requester, 0, 0)) {
+  switch (counter_.ended(requester, 0, 0, is_first)) {
     case StepCounter::Ended::kBehind:
       return;
     case StepCounter::Ended::kPart:

@@ -147,7 +147,7 @@ std::span<const StepTracker::Mark> StepTracker::ended(uint32_t thread, const Thr
     take_recorded(span.begin);
     prospect_ = prospect(thread, stack, i, span.name, end);
   } else {
-    count(span.name, stack, prospect(thread, stack, i, span.name, end));
+    count(span, stack, prospect(thread, stack, i, span.name, end));
   }
   return marks_;
 }
@@ -235,9 +235,14 @@ void StepTracker::take_recorded(int64_t until) {
 
 // ---- steps that are counted here -------------------------------------------------------------------------
 
-void StepTracker::count(NameId requester, const ThreadStack& stack, Prospect ended) {
+void StepTracker::count(const Span& optimizer, const ThreadStack& stack, Prospect ended) {
   const auto last = [this] { return first_ + counter_->current() - 1; };
-  switch (counter_->ended(requester.value, ended.next.thread, ended.next.time)) {
+  const NameId name = optimizer.name;
+  const ObjectDef* const object = optimizer.object ? names_.object(optimizer.object) : nullptr;
+  const bool is_known = object != nullptr && object->stepper;
+  const NameId requester = is_known ? names_.function(optimizer.function, object->stepper) : name;
+  const bool is_first = is_known && std::exchange(steps_now_[object->stepper], object->id) != object->id;
+  switch (counter_->ended(requester.value, ended.next.thread, ended.next.time, is_first)) {
     case StepCounter::Ended::kBehind:
       return prospect_.reset();
     case StepCounter::Ended::kPart:
@@ -249,7 +254,7 @@ void StepTracker::count(NameId requester, const ThreadStack& stack, Prospect end
       if (prospect_) {
         const Pending now = std::move(ended.next);
         commit(last() - 1);
-        ended = prospect(now.thread, stack, now.depth, requester, now.time);
+        ended = prospect(now.thread, stack, now.depth, name, now.time);
       }
       break;
     case StepCounter::Ended::kNew:

@@ -119,7 +119,7 @@ class StepTracker {
   void commit(uint64_t number);
   void take_recorded(int64_t until);
   void extend(const ThreadStack& stack, const Prospect& with);
-  void count(NameId requester, const ThreadStack& stack, Prospect ended);
+  void count(const Span& optimizer, const ThreadStack& stack, Prospect ended);
 
   const Process& process_;
   Names& names_;
@@ -136,6 +136,7 @@ class StepTracker {
   uint64_t first_ = 0;  // steps that ended before the recording; numbers count on from here
   size_t next_ = 0;     // of Process::steps
   std::unique_ptr<StepCounter> counter_ = std::make_unique<StepCounter>();
+  std::unordered_map<ObjectId, ObjectId> steps_now_;  // of optimizers that have replaced others: by stepper
 };
 
 }  // namespace torchprof::formats

@@ -63,7 +63,7 @@ class StepBorders {
   // a new optimizer turns out to have ended a step of its own, it is known late.
   void count(const Border& border) noexcept {
     const uint64_t before = steps_.current();
-    switch (steps_.ended(border.value, border.thread, border.ns)) {
+    switch (steps_.ended(border.value, border.thread, border.ns, border.is_first)) {
       case StepCounter::Ended::kBehind:
         return;
       case StepCounter::Ended::kPart:

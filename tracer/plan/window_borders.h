@@ -28,8 +28,9 @@ class WindowBorders {
     Kind kind;
     uint64_t value;  // the step, the optimizer that has ended one, the range's key, or the hash of a sign's name
     Ticks at;
-    int64_t ns = 0;       // the same by CLOCK_MONOTONIC
-    uint64_t thread = 0;  // that came to it; any number
+    int64_t ns = 0;         // the same by CLOCK_MONOTONIC
+    uint64_t thread = 0;    // that came to it; any number
+    bool is_first = false;  // of the optimizer's steps
   };
 
   // Any thread. False: there is no room.

@@ -35,6 +35,15 @@ void for_each(Object* dict, F f) noexcept {
   while (dict && api().dict_next(dict, &at, &key, &value)) f(key, value);
 }
 
+// f(group) of the parameter groups in an optimizer's dictionary, which may be nullptr.
+template <class F>
+void for_each_group(Object* attributes, F f) noexcept {
+  Object* groups = attributes ? api().dict_get(attributes, "param_groups") : nullptr;
+  const Size count = is_a(groups, api().list_type) ? api().list_size(groups) : 0;
+  for (Size i = 0; i < count; ++i)
+    if (Object* group = api().list_get(groups, i); is_a(group, api().dict_type)) f(group);
+}
+
 // At the first module or optimizer: torch is there.
 void choose_row() noexcept {
   static bool done = false;
@@ -249,11 +258,7 @@ void record_optimizer(Object* self, ObjectId id) noexcept {
   Writer writer({id, {}, {}});
   const Ref attributes(api().own_dict(self, nullptr));
   if (!attributes) api().error_clear();
-  Object* groups = attributes ? api().dict_get(attributes.get(), "param_groups") : nullptr;
-  const Size count = is_a(groups, api().list_type) ? api().list_size(groups) : 0;
-  for (Size i = 0; i < count; ++i) {
-    Object* group = api().list_get(groups, i);
-    if (!is_a(group, api().dict_type)) continue;
+  for_each_group(attributes.get(), [&](Object* group) {
     writer.tag('G');
     for_each(group, [&](Object* key, Object* value) {
       if (!is_a(value, api().list_type)) return writer.named_value('h', key, value);
@@ -262,7 +267,7 @@ void record_optimizer(Object* self, ObjectId id) noexcept {
       for (Size k = 0; k < size; ++k) ask(api().list_get(value, k));
       for (Size k = 0; k < size; ++k) writer.parameter('p', {}, api().list_get(value, k));
     });
-  }
+  });
   const Ref state(own_dict_item(attributes.get(), "state"));
   for_each(state.get(), [&](Object* key, Object* values) {
     if (!is_a(key, g_tensor_base) || !is_a(values, api().dict_type)) return;
@@ -270,6 +275,18 @@ void record_optimizer(Object* self, ObjectId id) noexcept {
     for_each(values, [&](Object* name, Object* value) { writer.named_value('v', name, value); });
   });
   writer.finish();
+}
+
+const void* first_parameter_of(Object* optimizer) noexcept {
+  const Ref attributes(api().own_dict(optimizer, nullptr));
+  if (!attributes) api().error_clear();
+  const void* first = nullptr;
+  for_each_group(attributes.get(), [&](Object* group) {
+    if (first) return;
+    Object* parameters = api().dict_get(group, "params");
+    if (is_a(parameters, api().list_type) && api().list_size(parameters) > 0) first = api().list_get(parameters, 0);
+  });
+  return first;
 }
 
 }  // namespace torchprof::python

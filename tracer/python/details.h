@@ -42,5 +42,7 @@ struct Place {
 // Records what the module itself holds. `again`: only if there is a gradient, since nothing else can be new.
 void record_module(Object* self, const Place& place, bool again) noexcept;
 void record_optimizer(Object* self, ObjectId id) noexcept;
+// The first parameter in the optimizer's groups: an address to compare, no reference. nullptr: there is none.
+const void* first_parameter_of(Object* optimizer) noexcept;
 
 }  // namespace torchprof::python

@@ -88,14 +88,14 @@ void look_at_frames(IsFound is_found) noexcept {
   api().error_clear();
 }
 
-ObjectId current_optimizer() noexcept {
-  ObjectId optimizer;
-  look_at_frames([&optimizer](Frame* frame, Object* code) {
+window::Stepper current_stepper() noexcept {
+  window::Stepper stepper;
+  look_at_frames([&stepper](Frame* frame, Object* code) {
     if (function_of(code).kind() != FunctionKind::kOptimizerStep) return false;
-    optimizer = optimizer_in(frame);
+    stepper = stepper_in(frame);
     return true;
   });
-  return optimizer;
+  return stepper;
 }
 
 bool ends_whole_step() noexcept {
@@ -119,7 +119,7 @@ bool with_gil(void (*body)() noexcept) noexcept {
 
 void follow_window() noexcept {
   window::set_interpreter(
-      {{window_opened, window_closed}, is_starting, current_optimizer, ends_whole_step, state_all_stacks});
+      {{window_opened, window_closed}, is_starting, current_stepper, ends_whole_step, state_all_stacks});
 }
 
 }  // namespace torchprof::python

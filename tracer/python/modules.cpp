@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <string_view>
+#include <utility>
 
 #include "tracer/process/open_table.h"
 #include "tracer/python/code.h"
@@ -29,6 +30,9 @@ struct Entry {
   uint32_t walk;   // the last walk that came by
   uint32_t steps;  // root: g_steps at its last walk; optimizer: how many of its steps were recorded
   ObjectKind kind;
+  bool has_stepped;  // an optimizer
+  ObjectId stepper;  // of an optimizer: its own id, or that of the first of those that it has replaced
+  const void* first_parameter;
 
   uint64_t hash() const noexcept { return hash_of_address(address); }
   bool is_free() const noexcept { return !address; }
@@ -40,6 +44,28 @@ uint32_t g_first_calls = 0;
 uint32_t g_steps = 0;  // first and second steps of optimizers so far: these bring gradients and state
 size_t g_wasted = 0;   // see kMaxWasted
 
+// The last kMost optimizers that no longer exist: a new one may replace one of them. The address of a parameter that is
+// gone, too, may have become that of another model's; whoever counts steps notices that (spool/step_counter.h).
+class Gone {
+ public:
+  void add(const Entry& optimizer) noexcept { all_[count_++ % kMost] = optimizer; }
+  // Whose steps a new optimizer goes on with: those of the last one of its class that had its first parameter.
+  ObjectId take(const Entry& optimizer) noexcept {
+    for (size_t back = 1; back <= kMost && optimizer.first_parameter; ++back) {
+      Entry& gone = all_[(count_ - back) % kMost];
+      if (gone.first_parameter == optimizer.first_parameter && gone.class_name == optimizer.class_name)
+        return std::exchange(gone, {}).stepper;
+    }
+    return {};
+  }
+
+ private:
+  static constexpr size_t kMost = 64;
+  Entry all_[kMost];
+  size_t count_ = kMost;
+};
+Gone g_gone;
+
 Entry* find_entry(const Object* address) noexcept {
   return g_entries.find(hash_of_address(address),
                         [&](const Entry& entry) { return entry.address == address && entry.watch; });
@@ -50,6 +76,7 @@ Object* on_death(Object* address, Object*) noexcept {
   if (Entry* entry = find_entry(static_cast<Object*>(api().as_pointer(address)))) {
     Object* watch = entry->watch;
     entry->watch = nullptr;
+    if (entry->kind == ObjectKind::kOptimizer) g_gone.add(*entry);
     api().decref(watch);
   }
   api().incref(api().none);
@@ -63,6 +90,7 @@ ObjectId define_module(const Entry& entry, uint32_t first_call) noexcept {
   definition.address = reinterpret_cast<uintptr_t>(entry.address);
   definition.kind = entry.kind;
   definition.first_call = first_call;
+  definition.stepper = entry.stepper;
   return session::define_object(definition);
 }
 
@@ -88,6 +116,15 @@ Entry* add(Object* self, ObjectKind kind) noexcept {
   if (!entry.id) return nullptr;
   entry.watch = watch.release();
   return g_entries.add(entry);
+}
+
+Entry* add_optimizer(Object* self) noexcept {
+  Entry* entry = add(self, ObjectKind::kOptimizer);
+  if (!entry) return nullptr;
+  entry->first_parameter = first_parameter_of(self);
+  const ObjectId stepper = g_gone.take(*entry);
+  entry->stepper = stepper ? stepper : entry->id;
+  return entry;
 }
 
 // ---- walks ----------------------------------------------------------------------------------------------------------
@@ -257,7 +294,7 @@ ObjectId first_calls_of(Object* self, Frame* frame, FunctionKind kind) noexcept 
     look_for(self, frame);
     entry = find_entry(self);
   }
-  if (!entry) entry = add(self, is_module ? ObjectKind::kModule : ObjectKind::kOptimizer);
+  if (!entry) entry = is_module ? add(self, ObjectKind::kModule) : add_optimizer(self);
   if (!entry) return {};
   const ObjectId id = entry->id;
   const bool is_first = entry->settled == kNotCalled;
@@ -294,16 +331,19 @@ Object* first_local(Frame* frame, const char* name) noexcept {
 
 Object* self_in(Frame* frame) noexcept { return self_of(frame, FunctionKind::kModuleCall); }
 
-ObjectId optimizer_in(Frame* frame) noexcept {
+window::Stepper stepper_in(Frame* frame) noexcept {
   const KeepError keep;
   Object* self = self_of(frame, FunctionKind::kOptimizerStep);
   api().error_clear();
   if (!self) return {};
-  if (const Entry* entry = find_entry(self)) return entry->id;
-  // What it holds is recorded when a call of it is.
-  const WithoutCollector without_collector;
-  const Entry* entry = add(self, ObjectKind::kOptimizer);
-  return entry ? entry->id : ObjectId{};
+  Entry* entry = find_entry(self);
+  if (!entry) {
+    // What it holds is recorded when a call of it is.
+    const WithoutCollector without_collector;
+    entry = add_optimizer(self);
+  }
+  if (!entry) return {};
+  return {entry->stepper, !std::exchange(entry->has_stepped, true)};
 }
 
 ObjectId object_of(Frame* frame, FunctionKind kind) noexcept {

@@ -22,6 +22,7 @@
 #include "tracer/python/abi.h"
 #include "tracer/spool/ids.h"
 #include "tracer/spool/record.h"
+#include "tracer/window.h"
 
 namespace torchprof::python {
 
@@ -36,7 +37,9 @@ ObjectId object_of(Frame* frame, FunctionKind kind) noexcept;
 Object* first_local(Frame* frame, const char* name) noexcept;
 // The first argument, `self`, of any method that has just begun or is about to end; borrowed from the frame.
 Object* self_in(Frame* frame) noexcept;
-// The optimizer in a frame of FunctionKind::kOptimizerStep, also where calls are not recorded. None: not known.
-ObjectId optimizer_in(Frame* frame) noexcept;
+// Whose step ends with a frame of FunctionKind::kOptimizerStep, also where calls are not recorded. To be called once at
+// each end. An optimizer that has replaced one that no longer exists (with the same first parameter) goes on with the
+// steps of that one: so a program that makes its optimizer anew has the same steps as one that keeps it.
+window::Stepper stepper_in(Frame* frame) noexcept;
 
 }  // namespace torchprof::python

@@ -123,7 +123,7 @@ inline constexpr uint32_t kSpoolVersion = 3;
 
 // X(name, bytes of the struct now): those that have grown since, each once. A field goes to the end of the struct, its
 // size here, or nothing compiles; tests/unit/tracer/growth_test.cpp then reads it in every length it may have.
-#define TORCHPROF_GROWN_RECORDS(X) X(MachineTime, 32)
+#define TORCHPROF_GROWN_RECORDS(X) X(MachineTime, 32) X(ObjectDef, 40)
 
 enum class Kind : uint8_t {
 #define X(number, name, size) name = number,
@@ -286,6 +286,8 @@ struct ObjectDef {  // an object whose calls are told apart; may come again for 
   ObjectKind kind;
   uint8_t pad[3];
   uint32_t first_call;  // 1, 2 ... in the order in which objects were first called; 0: not called so far
+  ObjectId stepper;  // of an optimizer: whose steps it goes on with (stepper_of(), python/modules.h); may be its own id
+  uint32_t pad_after;
 };
 
 struct ObjectDetailDef {  // where a module or optimizer stands and what it holds; the later one holds

@@ -9,6 +9,8 @@
 //     second step comes right after, its first was a step of its own (kSplit).
 //   * Nobody is further behind than kMostBehind: where another optimizer goes on alone, its steps soon count. Two
 //     threads may just take turns of many steps each: there one goes on alone once no other has stepped for kAlone.
+//   * An optimizer that replaces one that is gone, with the same parameters, is the same requester and goes on with its
+//     count; as a new one, if the other has taken part neither in the current step nor in the one before.
 //   * A new requester that turns out to run beside another thread's, since that one goes on where it was, has the
 //     number of its own steps from then on: otherwise those that the other one made before it would count twice.
 //
@@ -34,12 +36,13 @@ class StepCounter {
   static constexpr uint64_t kMostBehind = 64;
   static constexpr int64_t kAlone = 1'000'000'000;  // ns
 
-  Ended ended(uint64_t requester, uint64_t thread, int64_t at) noexcept {
+  // `is_first`: of this optimizer, which may have replaced another one as the requester.
+  Ended ended(uint64_t requester, uint64_t thread, int64_t at, bool is_first = false) noexcept {
     if (joined_count_ != 0) part_joined(requester, thread);
     Requester& r = find(requester);
     if (last_ != requester) other_ = latest_;
     latest_ = {thread, at};
-    const bool is_new = r.count == 0;
+    const bool is_new = r.count == 0 || (is_first && r.count + 1 < current_);
     const bool is_again = last_was_new_ && last_ == requester;
     last_ = requester;
     last_was_new_ = is_new && current_ > 0;
@@ -115,6 +118,9 @@ class StepCounter {
     uint64_t first = 0;  // that ended with its own first step
   };
   void join(uint64_t id, uint64_t thread) noexcept {
+    const Joined* const end =
+        std::remove_if(joined_, joined_ + joined_count_, [id](const Joined& j) { return j.id == id; });
+    joined_count_ = static_cast<size_t>(end - joined_);
     if (joined_count_ == kMostJoined) std::shift_left(joined_, joined_ + joined_count_--, 1);
     joined_[joined_count_++] = {id, thread, current_, current_};
   }

@@ -23,6 +23,9 @@ def step(pair, who):
     optimizer.step()
     log.append((time.monotonic_ns(), who))
 
+def anew(pair):
+    return pair[0], torch.optim.SGD(pair[0].parameters(), lr=0.1)
+
 one, two = make(), make()
 many = [make() for _ in range(70)] if MODE == "many" else []
 
@@ -38,6 +41,9 @@ def iteration(i):
         inner = make()
         for _ in range(5): step(inner, 100 + i)
         step(one, 1)
+    elif MODE in ("anew", "two anew", "one of two anew"):  # an optimizer for each iteration, of the same parameters
+        step(anew(one), 1)
+        if MODE != "anew": step(two if MODE == "one of two anew" else anew(two), 2)
     elif MODE == "many":
         for k, pair in enumerate(many): step(pair, k)
     elif MODE == "after another":
@@ -54,7 +60,7 @@ print(json.dumps(log))
 """
 # Mode, iterations, steps; of threads one may make many before the other one comes to its turn.
 MODES = [("critic", 100, 500), ("together", 200, 200), ("in turns", 400, 200), ("tasks", 100, 500), ("many", 12, 12),
-         ("after another", 300, 300), ("threads", 200, None)]
+         ("after another", 300, 300), ("anew", 50, 50), ("two anew", 50, 50), ("one of two anew", 50, 50), ("threads", 200, None)]
 
 
 def tables(torchprof, run):

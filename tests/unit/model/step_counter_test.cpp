@@ -58,8 +58,8 @@ std::vector<uint64_t> times(size_t n, const std::vector<uint64_t>& iteration) {
 // The rule of torch's KinetoStepTracker, with the first step of a new requester as we take it; any number of them.
 class Model {
  public:
-  uint64_t ended(uint64_t requester) {
-    const bool is_new = !counts_.contains(requester);
+  uint64_t ended(uint64_t requester, bool is_first) {
+    const bool is_new = !counts_.contains(requester) || (is_first && counts_[requester] + 1 < current);
     uint64_t& count = counts_[requester];
     if (is_new)
       count = std::max<uint64_t>(1, current);
@@ -91,6 +91,26 @@ TEST_CASE("of optimizers that step together an iteration is a step, however many
     for (size_t i = 0; i < optimizers; ++i) iteration.push_back(i * 0x1234567 + 1);
     CHECK(count_of(times(10, iteration)) == 10);
   }
+}
+
+TEST_CASE("optimizers that are made anew in some iterations step as those that stay") {
+  for (unsigned seed = 0; seed < 200; ++seed) {
+    std::mt19937 random(seed);
+    const unsigned optimizers = 1 + random() % 9, anew = 1 + random() % 5;
+    const auto counter = std::make_unique<StepCounter>();
+    for (int iteration = 1; iteration <= 50; ++iteration) {
+      for (uint64_t i = 1; i <= optimizers; ++i) counter->ended(i * 77, 7, iteration * kMs, random() % anew == 0);
+      REQUIRE(counter->current() == iteration);
+      REQUIRE(counter->is_complete());
+    }
+  }
+}
+
+TEST_CASE("what replaces an optimizer that has long been left behind takes part in the current step") {
+  const auto counter = std::make_unique<StepCounter>();
+  for (int round = 0; round < 100; ++round)  // two that take turns, each new in its turn, as an address is used again
+    for (int i = 0; i < 5; ++i) counter->ended(1 + round % 2, 7, round * kMs, i == 0);
+  CHECK(counter->current() == 500);
 }
 
 TEST_CASE("of a critic that steps five times and a generator the critic's are the steps") {
@@ -184,8 +204,9 @@ TEST_CASE("any sequence of requesters: the counts are those of the rule, and eve
     for (int i = 0; i < 2000; ++i) {
       if (random() % (again + 1) == 0) requester = 1 + random() % many * 77;
       all.push_back(requester);
-      const uint64_t before = model.current, count = model.ended(requester);
-      const Ended ended = counter->ended(requester, 7, i * kMs);
+      const bool is_first = seed % 2 == 1 && random() % 8 == 0;  // of an optimizer that has replaced another
+      const uint64_t before = model.current, count = model.ended(requester, is_first);
+      const Ended ended = counter->ended(requester, 7, i * kMs, is_first);
       REQUIRE(counter->current() == model.current);
       const Ended expected = count > before + 1 ? Ended::kSplit
                              : count > before   ? Ended::kNew

@@ -119,7 +119,7 @@ TEST_CASE("sources open in their order and close in the reverse one, the interpr
     static std::string calls;
     window::set_interpreter({{[]() noexcept { calls += "P"; }, []() noexcept { calls += "p"; }},
                              []() noexcept { return false; },
-                             []() noexcept { return ObjectId{}; },
+                             []() noexcept { return window::Stepper{}; },
                              []() noexcept { return false; },
                              []() noexcept {}});
     window::add_source({[]() noexcept { calls += "A"; }, []() noexcept { calls += "a"; }});
@@ -136,7 +136,7 @@ TEST_CASE("two optimizers of one class end one step, where there is an interpret
     const auto none = []() noexcept {};
     window::set_interpreter({{none, none},
                              []() noexcept { return false; },
-                             []() noexcept { return optimizer; },
+                             []() noexcept { return window::Stepper{optimizer}; },
                              []() noexcept { return false; },
                              none});
     for (const uint32_t each : {1, 2, 1, 2}) optimizer = {each}, step(0);
