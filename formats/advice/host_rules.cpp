@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "formats/advice/operator_subject.h"
 #include "formats/advice/rules.h"
 #include "formats/advice/sharing_places.h"
 #include "formats/advice/spread.h"
@@ -59,16 +60,17 @@ class HostRules {
     return std::min(static_cast<size_t>(step - v_.steps().begin()), v_.steps().size() - 1);
   }
 
-  // By which step it is spent: of what lies in spans of this activity.
-  Spread spread_of_activity(Activity activity) const {
+  // By step: what lies in spans of this activity.
+  std::vector<int64_t> by_step_of(Activity activity) const {
     std::vector<int64_t> by_step(v_.steps().size());
     for (size_t i = 0; i < spans_.size(); ++i) {
       const bool is_inside = row_.activity[i] == activity;
       const bool is_around = spans_[i].parent != kNoSpan && row_.activity[spans_[i].parent] == activity;
       if (is_inside != is_around) v_.add_to_steps(spans_[i].begin, spans_[i].end, is_inside ? 1 : -1, by_step);
     }
-    return spread_of(by_step);
+    return by_step;
   }
+  Spread spread_of_activity(Activity activity) const { return spread_of(by_step_of(activity)); }
 
   void add_spread(const Spread& spread, Finding& f) const {
     std::vector<uint64_t> numbers;
@@ -77,16 +79,38 @@ class HostRules {
     if (const std::string text = spread.text(numbers); !text.empty()) add_sentence(f.evidence, text);
   }
 
+  // Whether most of what loading takes lies in steps, several of them, in which a DataLoader starts workers.
+  bool starts_workers_anew(const std::vector<int64_t>& loading) const {
+    std::vector<bool> has_start(v_.steps().size());
+    for (size_t i = 0; i < spans_.size(); ++i)
+      if (row_.activity[i] == Activity::kLoading && v_.begins_in_step(spans_[i].begin) &&
+          is_in_file(v_.text(spans_[i].name), "multiprocessing/process.py") &&
+          function_name(v_.text(spans_[i].name)) == "start")
+        has_start[step_at(spans_[i].begin)] = true;
+    int64_t in_them = 0, all = 0;
+    for (size_t i = 0; i < loading.size(); ++i) {
+      add_to(all, loading[i]);
+      if (has_start[i]) add_to(in_them, loading[i]);
+    }
+    return std::ranges::count(has_start, true) > 1 && in_them > all / 2;
+  }
+
   void loading() {
     const Sums& all = sums(Activity::kLoading);
     if (!is_worth(v_.per_step(all.own), v_.step_ns())) return;
-    const Spread spread = spread_of_activity(Activity::kLoading);
+    const std::vector<int64_t> by_step = by_step_of(Activity::kLoading);
+    const Spread spread = spread_of(by_step);
     Finding f{.rule = "loading",
               .cost_ns = spread.cost(),
               .what = std::string(step_text(v_)) + " waits {} for a DataLoader.",
               .where = v_.where(most_of(all.places)),
               .todo = "Use more workers (num_workers), or do less work for each item."};
     add_spread(spread, f);
+    if (starts_workers_anew(by_step)) {
+      f.what = std::string(step_text(v_)) + " waits {} for a DataLoader, which starts its workers anew.";
+      f.todo = "Make the DataLoader once, before the epochs, with persistent_workers=True.";
+      return findings_.push_back(std::move(f));
+    }
     std::vector<bool> is_wanted(spans_.size());
     for (size_t i = 0; i < spans_.size(); ++i) {
       const uint32_t parent = spans_[i].parent;

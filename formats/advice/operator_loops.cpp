@@ -30,6 +30,31 @@ class ParameterLoops {
  public:
   explicit ParameterLoops(OperatorSubject& o) : o_(o) {}
 
+  // Optimizers that are made anew for the same parameters in most steps. What their state costs where it is first
+  // written is that of other operators.
+  void made_anew() {
+    Group group;
+    uint64_t times = 0;
+    for (uint32_t i = 0; i < o_.count(); ++i) {
+      if (!o_.is_in_step(i)) continue;
+      times += o_.spans[i].kind == SpanKind::kModule && o_.timeline.is_replacing(o_.spans[i].name);
+      if (!makes_optimizer(i)) continue;
+      group.add(i);
+      i = o_.claims.end_of(i) - 1;
+    }
+    if (times * 2 < o_.view.steps().size() || group.empty()) return;
+    PlaceSums places;
+    for (const TimelineState& s : o_.timeline.states)
+      if (s.kind == StateKind::kOptimizer && o_.view.begins_in_step(s.begin)) ++places[s.place].ns;
+    o_.tell({.rule = "new optimizer",
+             .what = "An optimizer is made anew in each step, for the same parameters: {}.",
+             .evidence = "What an optimizer keeps of earlier gradients, as momentum, is lost each time.",
+             .where = o_.view.where(most_of(places)),
+             .todo = "Make it once, before the loop, and change its settings in it: for g in "
+                     "optimizer.param_groups: g[\"lr\"] = lr."},
+            group);
+  }
+
   // Optimizers that update one tensor after the other.
   //
   // Without: what their operators read at the speed of memory, and a little for each tensor (kTensorAtOnceNs); where
@@ -192,6 +217,15 @@ class ParameterLoops {
   }
 
  private:
+  // A call of torch.optim that makes an optimizer, or its state; torch 1.13 makes that in step() itself.
+  bool makes_optimizer(uint32_t i) const {
+    const uint32_t parent = o_.spans[i].parent;
+    const uint32_t function = o_.is_function(i) ? i : parent;
+    if (function == kNoSpan || o_.text(function).find("torch/optim/") == std::string_view::npos) return false;
+    if (function != i) return o_.text(i) == "aten::zeros_like";
+    return function_name(o_.text(i)) == "__init__" || function_name(o_.text(i)) == "_init_group";
+  }
+
   // The line on which the only optimizer of a class was made.
   std::string made_at(std::string_view optimizer) const {
     std::string file;
@@ -417,7 +451,11 @@ class PartByPart {
 
 void find_part_by_part(OperatorSubject& subject) { PartByPart(subject).run(); }
 void find_cells(OperatorSubject& subject) { CellByCell(subject).run(); }
-void find_optimizers(OperatorSubject& subject) { ParameterLoops(subject).optimizers(); }
+void find_optimizers(OperatorSubject& subject) {
+  ParameterLoops loops(subject);
+  loops.made_anew();
+  loops.optimizers();
+}
 void find_parameter_loops(OperatorSubject& subject) { ParameterLoops(subject).others(); }
 
 }  // namespace torchprof::formats

@@ -1,7 +1,8 @@
 // The rules: each looks at the steps of one process and adds a finding if there is enough evidence. Costs are of a step
 // of that process.
 //
-//   loading        steps wait in a DataLoader's __next__. Without: a step less that time
+//   loading        steps wait in a DataLoader's __next__, or while it starts its workers. Without: a step less that
+//                  time
 //   compiling      torch.compile compiles, not only in the first step. Without: less that time
 //   collecting     Python's garbage collector runs. Without: less that time
 //   waiting        the program's thread waits for another thread or process, or sleeps: in a function that only does
@@ -26,6 +27,7 @@
 //                  Without: less 1 us for each page of 4 KiB (0.6 to 1.4 us on machines where this was measured)
 //   optimizer      an optimizer, or another loop over parameters, calls operators for one tensor after the other.
 //                  Without: what they work on at the speed of memory, and some microseconds for each tensor
+//   new optimizer  an optimizer is made anew in each step. Without: less what it takes to make it and its state
 //   checking       values are checked to be finite, and read; gradients are checked. Without: less all that
 //   reading values elements are read one by one with item(). Without: less that loop
 //   printing       tensors become text. Without: less that. Likewise: copying (deepcopy), jacobian, one vector

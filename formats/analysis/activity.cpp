@@ -36,6 +36,9 @@ bool is_communication_kernel(std::string_view name) {
 
 Activity activity_of_python(std::string_view name) {
   if (is_compilation(name)) return Activity::kCompiling;
+  // torch 1.13 to 2.15. It starts the workers.
+  if (name.find("torch/utils/data/dataloader.py(") != name.npos && name.ends_with("): _get_iterator"))
+    return Activity::kLoading;
   if (is_waiting(name)) return Activity::kWaiting;
   // What the engine of autograd does between operators is the backward's. torch/autograd/__init__.py until 2.2, then
   // graph.py.

@@ -13,7 +13,7 @@ enum class Activity : uint8_t {
   kProgram,      // Python, and whatever is nothing else
   kWaiting,      // a function that only waits (formats/trace/waiting.h)
   kOperator,     // an operator; inside it, what belongs to it
-  kLoading,      // a DataLoader's __next__
+  kLoading,      // a DataLoader's __next__, and the start of its workers
   kCompiling,    // torch.compile compiles
   kCollecting,   // Python's garbage collector
   kImporting,    // an import that loads a module, which happens once

@@ -7,7 +7,7 @@
 //                  NCCL also a call of torch.distributed
 //   copies         a GPU copied or set memory
 //   and while no GPU did anything, what the main thread was in:
-//   loading        a DataLoader's __next__, with all that it calls
+//   loading        a DataLoader's __next__ and the start of its workers, with all that they call
 //   compiling      torch.compile
 //   collecting     Python's garbage collector
 //   optimizer      an optimizer's step() or zero_grad(), without modules' calls and backward: a closure that computes

@@ -59,6 +59,9 @@ class TimelineSink final : public Sink, public Analysis<Timeline> {
     if (s.kind == SliceKind::kGc) kind = SpanKind::kGc;
     if (s.kind == SliceKind::kOperator) kind = is_annotation(s.scope) ? SpanKind::kAnnotation : SpanKind::kOperator;
     if (s.kind == SliceKind::kPython && s.object) kind = SpanKind::kModule;
+    if (const ObjectDef* object = s.object ? replay_.names().object(s.object) : nullptr;
+        object != nullptr && object->stepper && object->stepper != object->id)
+      into_.set_replacing(name(s.name));
     NameId place = s.is_program ? NameId{} : s.line;
     // Without lines it is known by the name of the function around it.
     const bool is_op = s.kind == SliceKind::kOperator;

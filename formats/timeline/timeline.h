@@ -221,6 +221,9 @@ struct Timeline {
   // Likewise, whether it is one of an installed package: by its whole path, where that is known.
   bool is_installed(uint32_t name) const;
   void set_installed(uint32_t name) { installed_.insert(name); }
+  // Whether it is the name of an optimizer that has replaced one that was gone, with the same parameters.
+  bool is_replacing(uint32_t name) const { return replacing_.contains(name); }
+  void set_replacing(uint32_t name) { replacing_.insert(name); }
   // "Handler.do_POST"; empty: not known.
   std::string_view qualname(uint32_t name) const;
   void set_qualname(uint32_t name, std::string_view qualname) { qualnames_.try_emplace(name, qualname); }
@@ -239,6 +242,7 @@ struct Timeline {
   std::unordered_map<std::string, uint32_t> by_shape_;  // of inputs_ behind kMostExactInputs
   mutable std::vector<int8_t> is_program_;              // by name: 1 yes, -1 no, 0 not looked up yet
   std::unordered_set<uint32_t> installed_;
+  std::unordered_set<uint32_t> replacing_;  // likewise
   std::unordered_map<uint32_t, std::string> qualnames_;
 };
 

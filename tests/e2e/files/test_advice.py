@@ -34,6 +34,17 @@ def training():
             step()
 training()
 """
+WORKERS = STEPS % True + """
+class Quick(torch.utils.data.Dataset):
+    def __len__(self): return 4
+    def __getitem__(self, i): return i
+def training():
+    loader = torch.utils.data.DataLoader(Quick(), num_workers=1, persistent_workers=True)
+    for _ in range(6):
+        if %d: loader = torch.utils.data.DataLoader(Quick(), num_workers=1)
+        for _ in loader: step()
+training()
+"""
 # What the host does takes next to nothing: a busy machine makes it take many times as long.
 GPU = "from simulated_gpu import sim\nsim.simInit(1)\n" + STEPS.replace("1 << 21", "1 << 4") % True + """
 def wasteful():
@@ -93,6 +104,15 @@ def test_loading(waits, torchprof, run_torchprof, torch_python, program):
     if waits:
         row = the_one(found["loading"], line_of(LOADS, "    return i", "__getitem__", before=1))
         assert "DataLoader" in row["finding"] and row["share_percent"] > 10
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_workers_of_a_loader_that_are_started_anew_are_the_cause(anew, torchprof, run_torchprof, torch_python, program):
+    text = WORKERS % anew
+    rows = findings(torchprof, run_torchprof([torch_python, program(text)])).get("loading", [])
+    assert any("anew" in row["finding"] for row in rows) == anew
+    if anew:
+        assert "persistent_workers" in the_one(rows, line_of(text, "for _ in loader", "training"))["todo"]
 
 
 @pytest.mark.parametrize("to_none", [True, False])

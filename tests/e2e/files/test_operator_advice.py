@@ -156,10 +156,20 @@ class Net(nn.Module):
 m = Net()
 loss_of = lambda m: m(torch.randn(100, 128)).square().mean()
 """
+NEW_OPTIMIZER = HEAD + """
+m = layers(6, 512)
+def step(i):
+    optimizer = torch.optim.Adam(m.parameters(), lr=1e-3 / (i + 1))
+    m(torch.randn(8, 512)).square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+for i in range(10): step(i)
+"""
 FROZEN = NET + "train(m, torch.optim.Adam(m.head.parameters(), lr=1e-3), loss_of)"
 # Rule: the program, and words of the line or of the function's first line that may be named.
 LOST = {
     "optimizer": (OPTIMIZER, ("def make", "return torch.optim")),
+    "new optimizer": (NEW_OPTIMIZER, ("def step", "optimizer = torch.optim")),
     "parameter loop": (AVERAGE, ("@torch.no_grad", "def follow", "a.mul_")),
     "attention": (ATTENTION, ("def forward", "w = torch.softmax")),
     "anomaly detection": (ANOMALY, ("def look_for_nan", "set_detect_anomaly(True)")),
