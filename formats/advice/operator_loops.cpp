@@ -170,31 +170,38 @@ class ParameterLoops {
       i = o_.claims.end_of(i) - 1;
     }
     for (const auto& [key, names] : found) {
-      const auto most = std::ranges::max_element(names, {}, [](const auto& each) { return each.second.size(); });
-      const std::vector<uint32_t>& ops = most->second;
-      if (ops.size() < fewest) continue;
-      const uint32_t first = ops.front(), last = ops.back();
-      uint64_t all = 0, of_loop = 0;
-      double kept = static_cast<double>(ops.size()) * kTensorAtOnceNs * 2;
-      bool has_module = false;
-      for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
-        has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
-        if (!o_.is_outermost(i)) continue;
-        has_module = has_module || o_.is_node(i);
-        ++all;
-        const Tensor* of = o_.first_tensor(i);
-        of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();
-        kept += static_cast<double>(o_.arithmetic_ns(i));
-        i = o_.claims.end_of(i) - 1;
+      std::vector<std::pair<uint32_t, const std::vector<uint32_t>*>> by_size;
+      for (const auto& [name, ops] : names)
+        if (ops.size() >= fewest) by_size.emplace_back(name, &ops);
+      std::ranges::stable_sort(by_size, std::greater<>(), [](const auto& each) { return each.second->size(); });
+      std::vector<std::pair<uint32_t, uint32_t>> told;  // loops of the function; a function may have several
+      for (const auto& [name, ops] : by_size) {
+        const uint32_t first = ops->front(), last = ops->back();
+        const auto crosses = [&](const auto& loop) { return first <= loop.second && loop.first <= last; };
+        if (std::ranges::any_of(told, crosses)) continue;
+        told.emplace_back(first, last);
+        uint64_t all = 0, of_loop = 0;
+        double kept = static_cast<double>(ops->size()) * kTensorAtOnceNs * 2;
+        bool has_module = false;
+        for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
+          has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
+          if (!o_.is_outermost(i)) continue;
+          has_module = has_module || o_.is_node(i);
+          ++all;
+          const Tensor* of = o_.first_tensor(i);
+          of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();
+          kept += static_cast<double>(o_.arithmetic_ns(i));
+          i = o_.claims.end_of(i) - 1;
+        }
+        if (has_module || of_loop * 10 < all * 7) continue;
+        const uint32_t function = key.first == kNoSpan ? 0 : o_.spans[key.first].name;
+        Loop& loop = loops[{function, name}];
+        loop.group.add(first, last);
+        loop.kept += kept;
+        loop.operators += all;
+        loop.name = name;
+        ++loop.calls;
       }
-      if (has_module || of_loop * 10 < all * 7) continue;
-      const uint32_t function = key.first == kNoSpan ? 0 : o_.spans[key.first].name;
-      Loop& loop = loops[{function, most->first}];
-      loop.group.add(first, last);
-      loop.kept += kept;
-      loop.operators += all;
-      loop.name = most->first;
-      ++loop.calls;
     }
     for (auto& [key, loop] : loops) {
       const std::string_view name = o_.view.text(loop.name);
@@ -204,7 +211,7 @@ class ParameterLoops {
       const bool is_norm = bare.find("norm") != bare.npos;
       o_.tell(
           {.rule = "parameter loop",
-           .what = "A loop calls operators for each parameter, " + std::string(name) + " and others: {}.",
+           .what = "A loop calls operators for each parameter, such as " + std::string(name) + ": {}.",
            .evidence = number_text(static_cast<double>(loop.operators) / static_cast<double>(loop.calls), "operator") +
                        " in a loop; the model has " +
                        plural(static_cast<uint64_t>(std::llround(o_.parameters_per_step)), "parameter") + ".",

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "formats/advice/operator_subject.h"
 #include "formats/io/sum.h"
 #include "formats/trace/names.h"
 
@@ -22,6 +23,16 @@ bool is_operation(const TimelineSpan& s) { return s.kind == SpanKind::kOperator;
 bool is_torch(std::string_view name) {
   const size_t at = name.find("torch/");
   return at == 0 || (at != name.npos && name.substr(0, at).ends_with("-packages/"));
+}
+
+// Elements of the largest tensor that an operator computes with; 0: it only takes a part of a tensor, or has none.
+int64_t largest_input(std::string_view name, const std::vector<Input>& inputs) {
+  int64_t most = 0;
+  if (name == "aten::select" || name == "aten::slice" || name == "aten::unbind" || name == "aten::split") return most;
+  for (const Input& input : inputs)
+    for (const Tensor& t : input.tensors)
+      if (t.is_readable) most = std::max(most, elements_of(t.sizes));
+  return most;
 }
 
 }  // namespace
@@ -451,6 +462,10 @@ void ProgramTree::measure() {
     ++region.operators;
     ++of.ops[spans_[i].name];
     const std::string_view name = view_.text(spans_[i].name);
+    const int64_t elements = largest_input(name, view_.timeline().inputs(spans_[i].inputs));
+    region.on_few += elements > 0 && elements <= kFewElements;
+    region.on_many += elements > kFewElements;
+    region.in_graph += spans_[i].sequence != 0;
     region.items += name == "aten::item" || name == "aten::_local_scalar_dense" || name == "aten::is_nonzero";
   }
   const auto most = [](const auto& map) {

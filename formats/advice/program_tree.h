@@ -41,6 +41,7 @@ enum class Cost : uint8_t {
   kTiny,     // operators of a few microseconds, called in a loop
 };
 inline constexpr size_t kCosts = 5;
+inline constexpr int64_t kFewElements = 256;
 
 // What a node does at a line: what it waits for there is apart from all else.
 struct LinePart {
@@ -65,6 +66,8 @@ struct Region {
   uint32_t inside = 0;           // of functions that are not the program's, the one with most time itself
   int64_t inside_ns = 0;
   uint64_t operators = 0, items = 0;  // tiny operators in all steps; those of them that read a number, as item() does
+  uint64_t on_few = 0, on_many = 0;   // those of them that compute with up to kFewElements elements, and with more
+  uint64_t in_graph = 0;              // those of them of which a backward is to come
   uint32_t op = 0;                    // the most frequent of them
   ThreadAccount account{};            // of this time, as far as looks tell
 

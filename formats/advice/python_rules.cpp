@@ -149,13 +149,23 @@ class PythonRules {
       finding.todo = seen ? seen->todo : "Prepare what it waits for while the step before runs.";
     } else if (r.operators != 0 && of(Cost::kOwn) + of(Cost::kTiny) >= all / 2 &&
                of(Cost::kOwn) / static_cast<int64_t>(r.operators) < kBinding) {
+      // The layers of a deep network are no loop that somebody could leave out.
+      constexpr int kLeastOfNetwork = 10;
+      const bool is_on_many = r.on_many > r.on_few;
+      const bool is_network = is_on_many && r.in_graph * 2 > r.operators;
+      if (is_network && spread.cost() * kLeastOfNetwork < v_.step_ns()) return;
       finding.rule = "tiny operators";
-      finding.what = f + " takes {} for operators on a few elements each, and the Python between them.";
+      finding.what = f + " takes {} for operators on " + (is_on_many ? "small tensors" : "a few elements each") +
+                     ", and the Python between them.";
       finding.evidence =
           number_text(v_.per_step(r.operators), "operator") + ", most of them " + std::string(v_.text(r.op)) + ".";
       if (r.items * 10 > r.operators)
         finding.evidence += " item() is called " + number_text(v_.per_step(r.items), "time") + ".";
-      finding.todo = "Work on whole tensors instead of elements, and read results once (tolist()).";
+      finding.todo = is_network ? "Give them more to do (a larger batch), or let torch.compile join them."
+                     : is_on_many
+                         ? "Work on all of them at once: one larger tensor, or torch._foreach_ functions for a list."
+                         : std::string("Work on whole tensors instead of elements") +
+                               (r.items != 0 ? ", and read results once (tolist())." : ".");
     } else if (seen) {
       if (seen->most.wait == SampledWait::kLock && others_ran(r)) return;
       finding.rule = "waiting";
