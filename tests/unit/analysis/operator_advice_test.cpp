@@ -94,20 +94,23 @@ struct Said {
   }
 };
 
-Said look_at(Timeline& timeline) {
+Said look_at(Timeline& timeline, bool and_in_python = false) {
   timeline.end = timeline.steps.empty() ? 1 : timeline.steps.back().end;
   timeline.finish();
   const StepView view(timeline);
   const std::vector<MemoryGrowth> growth;
-  const Subject subject{view, std::nullopt, std::nullopt, growth};
+  Subject subject{view, std::nullopt, std::nullopt, growth};
   Said said;
   said.claimed = find_in_operators(subject, said.findings);
+  subject.claimed = said.claimed;
+  if (and_in_python) find_in_python(subject, said.findings);
   said.step_ns = view.step_ns();
   return said;
 }
 
 // Steps of 10 ms, or more where `body` takes more, in main() of a program; numbers of autograd go on.
-Said advice(const std::function<void(Program&, uint32_t sequence)>& body, size_t steps = 4) {
+Said advice(const std::function<void(Program&, uint32_t sequence)>& body, size_t steps = 4,
+            bool and_in_python = false) {
   Program p;
   p.function("main", [&] {
     for (size_t step = 0; step < steps; ++step) {
@@ -117,7 +120,7 @@ Said advice(const std::function<void(Program&, uint32_t sequence)>& body, size_t
       p.timeline.steps.push_back({begin, p.now, step});
     }
   });
-  return look_at(p.timeline);
+  return look_at(p.timeline, and_in_python);
 }
 
 void update(Program& p, const std::string& optimizer, const std::function<void()>& body) {
@@ -184,6 +187,84 @@ TEST_CASE("loops over parameters outside of optimizers are told; a forward on it
           for (int i = 0; i < 60; ++i)
             p.in(SpanKind::kModule, "nn.Module: Linear_0", [&] { p.op("aten::mul", 20, {t({16, 8 + i % 3})}); });
         }).of("parameter loop") == nullptr);
+}
+
+TEST_CASE("each of several loops over parameters in one function is told, however often each comes") {
+  std::mt19937 random(3);
+  for (int round = 0; round < 40; ++round) {
+    std::vector<std::string> loops = {"mul_", "norm", "abs", "clone"};
+    std::ranges::shuffle(loops, random);
+    loops.resize(1 + random() % loops.size());
+    CAPTURE(round);
+    const Said said = advice([&](Program& p, uint32_t) {
+      for (int i = 0; i < 60; ++i) p.accumulate({64, 64});
+      p.function("follow", [&] {
+        for (const std::string& loop : loops) {
+          const uint64_t times = 60 + random() % 2;
+          for (uint64_t i = 0; i < times; ++i) p.op("aten::" + loop, 12, {t({64, 64})});
+        }
+      });
+    });
+    CHECK(std::ranges::count(said.findings, "parameter loop", &Finding::rule) ==
+          static_cast<std::ptrdiff_t>(loops.size()));
+  }
+}
+
+TEST_CASE("small operators are told by what they work on, and a network's own only where they are much") {
+  const auto with = [](std::vector<int64_t> sizes, bool has_backward, int count) {
+    return advice(
+        [&](Program& p, uint32_t sequence) {
+          p.function("forward", [&] {
+            for (int i = 0; i < count; ++i)
+              p.op("aten::add", 5, {t(sizes)}, has_backward ? sequence + static_cast<uint32_t>(i) : 0);
+          });
+        },
+        4, true);
+  };
+  const auto says = [](const Said& said) {
+    const Finding* f = said.of("tiny operators");
+    return f == nullptr ? std::string() : f->what + " " + f->todo;
+  };
+  for (const int count : {120, 400})
+    for (const bool has_backward : {false, true}) {
+      CAPTURE(count);
+      CAPTURE(has_backward);
+      CHECK(says(with({12}, has_backward, count)).find("on a few elements each") != std::string::npos);
+      const std::string of_many = says(with({32, 48}, has_backward, count));
+      if (has_backward && count == 120)
+        CHECK(of_many.empty());
+      else
+        CHECK(of_many.find("on small tensors") != std::string::npos);
+      CHECK((of_many.find("torch.compile") != std::string::npos) == (has_backward && count == 400));
+      CHECK(of_many.find("tolist") == std::string::npos);
+    }
+}
+
+TEST_CASE("an optimizer that replaces another in most steps is told with what it takes to make it") {
+  const auto with = [](size_t replacing, const std::string& file) {
+    Program p;
+    for (size_t step = 0; step < 8; ++step)
+      p.timeline.set_replacing(p.timeline.name("Optimizer: Adam_" + std::to_string(step)));
+    p.function("main", [&] {
+      for (size_t step = 0; step < 8; ++step) {
+        const int64_t begin = p.now;
+        const bool is_new = step < replacing;
+        if (is_new) p.in(SpanKind::kPython, file + "(30): __init__", [&] { p.now += 400 * kUs; });
+        p.op("aten::mm", 1000);
+        p.in(SpanKind::kModule, is_new ? "Optimizer: Adam_" + std::to_string(step) : "Optimizer: Adam_99", [&] {
+          if (is_new) p.in(SpanKind::kPython, file + "(140): _init_group", [&] { p.op("aten::zeros_like", 600); });
+        });
+        p.now = begin + kStepNs;
+        p.timeline.steps.push_back({begin, p.now, step});
+      }
+    });
+    return look_at(p.timeline);
+  };
+  const Said anew = with(8, "/usr/lib/python3/dist-packages/torch/optim/adam.py");
+  REQUIRE(anew.of("new optimizer") != nullptr);
+  CHECK(anew.of("new optimizer")->cost_ns == 1000 * kUs);
+  CHECK(with(3, "/usr/lib/python3/dist-packages/torch/optim/adam.py").of("new optimizer") == nullptr);
+  CHECK(with(8, "/home/u/adam.py").of("new optimizer") == nullptr);
 }
 
 TEST_CASE("functions of libraries that enclose operators name the cause") {
