@@ -158,6 +158,9 @@ class HostRules {
     const Sums& all = sums(Activity::kCollecting);
     if (!is_worth(v_.per_step(all.own), v_.step_ns())) return;
     const Spread spread = spread_of_activity(Activity::kCollecting);
+    // A single long collection may well be of what the setup left.
+    constexpr double kLeastOfOne = 10;
+    if (spread.having == 1 && !is_worth(spread.cost(), v_.step_ns(), kLeastOfOne)) return;
     uint64_t times = 0, at_place = 0;
     int64_t ns = 0;
     const uint32_t most = most_of(all.places);

@@ -21,6 +21,13 @@ std::string rate_text(const Advice& advice) {
          (samples != 0 ? " samples" : " tokens") + " a second" + (advice.ranks > 1 ? " on each rank" : "");
 }
 
+// What few steps have is a part of the mean step: ", on average 101 ms".
+std::string mean_text(const Advice& advice) {
+  const bool has_rare = std::ranges::any_of(advice.findings, &Finding::is_rare);
+  return has_rare && advice.mean_step_ns / 21 > advice.step_ns / 20 ? ", on average " + ns_text(advice.mean_step_ns)
+                                                                    : std::string();
+}
+
 struct FindingRow {
   const Finding& f;
   int64_t step_ns;
@@ -61,7 +68,7 @@ ReportTable advice_table(const Advice& advice) {
              (!advice.unit.empty() ? advice.unit
               : advice.has_steps   ? "a step"
                                    : "the run") +
-             " takes " + ns_text(advice.step_ns) + rate_text(advice);
+             " takes " + ns_text(advice.step_ns) + mean_text(advice) + rate_text(advice);
   if (const std::string parts = parts_text(advice.parts); !parts.empty()) title += ": " + parts;
   ReportTable table = kFindings.make(std::move(title));
   table.last_column = LastColumn::kBroken;

@@ -104,17 +104,29 @@ class UnitOfCalls {
     return most != alike.end() && most->second >= (links.size() + 1) / 2;
   }
 
+  // Whether an event loop makes the call: asyncio/events.py, Handle._run (CPython 3.10 to 3.15).
+  bool is_in_event_loop(const CallAt& at) const {
+    const TimelineSpan& s = t_.span(at.row, at.span);
+    if (s.parent == kNoSpan || s.kind != SpanKind::kPython) return false;
+    const std::string_view around = t_.text(t_.span(at.row, s.parent).name);
+    return around.find("asyncio/events.py(") != around.npos && around.ends_with("): _run");
+  }
+
+  bool has_operator(const CallAt& at) const {
+    const auto& spans = t_.rows[at.row].spans;
+    for (uint32_t i = at.span + 1; i < spans.size() && spans[i].begin < spans[at.span].end; ++i)
+      if (spans[i].kind == SpanKind::kOperator) return true;
+    return false;
+  }
+
   // Whether the calls are what coroutines do between two awaits, now this and now that, so that none is a request:
-  // nothing is in nearly all of them. Those of an event loop begin in asyncio/events.py, Handle._run (CPython 3.10 to
-  // 3.15).
+  // nothing is in nearly all of them.
   bool is_of_coroutine(const std::vector<CallAt>& calls) const {
     std::unordered_map<uint64_t, size_t> having;
     for (const CallAt& at : calls) {
       const auto& spans = t_.rows[at.row].spans;
       const TimelineSpan& s = spans[at.span];
-      if (s.parent == kNoSpan || s.kind != SpanKind::kPython) return false;
-      const std::string_view around = t_.text(spans[s.parent].name);
-      if (around.find("asyncio/events.py(") == around.npos || !around.ends_with("): _run")) return false;
+      if (!is_in_event_loop(at)) return false;
       std::set<uint64_t> names;
       for (uint32_t i = at.span + 1; i < spans.size() && spans[i].begin < s.end; ++i)
         if (spans[i].parent == at.span) names.insert(likeness_of(spans[i]));
@@ -159,8 +171,18 @@ class UnitOfCalls {
     return largest <= all / 4 * 3;
   }
 
-  // A coroutine that has only begun to wait for its first request has served none.
+  // A coroutine that has only begun to wait for its first request has served none. Nor is it a request what a coroutine
+  // does up to its second await, where the operators, and nearly all of the time, are in other stretches.
   void drop_empty(std::vector<CallAt>& calls) const {
+    if (std::ranges::all_of(calls, [this](const CallAt& at) { return is_in_event_loop(at); })) {
+      int64_t all = 0, computing = 0;
+      for (const CallAt& at : calls) {
+        add_to(all, t_.span(at.row, at.span).ns());
+        if (has_operator(at)) add_to(computing, t_.span(at.row, at.span).ns());
+      }
+      if (computing > 0 && computing >= all / 10 * 9)
+        std::erase_if(calls, [this](const CallAt& at) { return !has_operator(at); });
+    }
     std::vector<int64_t> ns;
     for (const CallAt& at : calls) ns.push_back(t_.span(at.row, at.span).ns());
     std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));

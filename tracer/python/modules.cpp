@@ -61,10 +61,10 @@ class Gone {
 
  private:
   static constexpr size_t kMost = 64;
-  Entry all_[kMost];
+  Entry all_[kMost]{};
   size_t count_ = kMost;
 };
-Gone g_gone;
+constinit Gone g_gone;
 
 Entry* find_entry(const Object* address) noexcept {
   return g_entries.find(hash_of_address(address),

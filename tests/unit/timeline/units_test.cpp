@@ -191,9 +191,9 @@ TEST_CASE("the outer function is preferred that recurs itself, and a decorator's
 }
 
 TEST_CASE("requests last as long as their handler: on threads, in an event loop, and where the server has but one") {
-  enum Server { kThreads, kEventLoop, kOne };
+  enum Server { kThreads, kEventLoop, kTwoAwaits, kOne };
   for (uint32_t seed = 0; seed < kSeeds; ++seed)
-    for (const Server server : {kThreads, kEventLoop, kOne}) {
+    for (const Server server : {kThreads, kEventLoop, kTwoAwaits, kOne}) {
       CAPTURE(seed);
       CAPTURE(server);
       Program p(seed);
@@ -212,7 +212,10 @@ TEST_CASE("requests last as long as their handler: on threads, in an event loop,
         const auto serve = [&] {
           for (int64_t i = 0, n = p.some(15, 40); i < n; ++i) {
             p.call("selectors.py(400): select", [&] { p.wait(p.some(10'000, 90'000)); });
-            if (server == kEventLoop) p.call("asyncio/events.py(78): _run", handle);
+            if (server == kTwoAwaits)  // a stretch up to its second await computes nothing
+              p.call("asyncio/events.py(78): _run",
+                     [&] { p.call("/home/u/server.py(8): handle_it", [&] { p.wait(p.some(60, 150)); }); });
+            if (server == kEventLoop || server == kTwoAwaits) p.call("asyncio/events.py(78): _run", handle);
             if (server == kOne)
               p.call("socketserver.py(310): _handle_request_noblock",
                      [&] { p.call("http/server.py(391): handle_one_request", handle); });
@@ -224,9 +227,9 @@ TEST_CASE("requests last as long as their handler: on threads, in an event loop,
             }
           }
         };
-        p.call(
-            server == kEventLoop ? "asyncio/base_events.py(593): run_forever" : "socketserver.py(215): serve_forever",
-            serve);
+        p.call(server == kEventLoop || server == kTwoAwaits ? "asyncio/base_events.py(593): run_forever"
+                                                            : "socketserver.py(215): serve_forever",
+               serve);
       });
       const RecurringUnit unit = p.found();
       CHECK(unit.name == "a request of handle_it (server.py)");
