@@ -118,7 +118,7 @@ ImportTime imports_of(const Timeline& timeline) {
   // What the interpreter does before the program's main module is no work of the program, however long it pauses
   // between two imports. Those that begin after the program's work has begun are its own.
   if (program == timeline.end) program = imports.front().begin;
-  const int64_t most_between = (timeline.end - timeline.begin - result.ns) / 10;
+  const int64_t most_between = std::max<int64_t>(0, timeline.end - timeline.begin - result.ns) / 10;
   int64_t between = 0;
   std::map<uint32_t, int64_t> by_name;
   if (first_operator < imports.front().begin) return result;
