@@ -27,6 +27,8 @@ enum class OperatorKind : uint8_t {
 OperatorKind kind_of_operator(std::string_view name);
 // Arithmetic on each element: it reads and writes memory and little else.
 bool is_elementwise(std::string_view name);
+// Takes one part of a tensor, without a copy.
+inline bool takes_a_part(std::string_view name) { return name == "aten::select" || name == "aten::slice"; }
 // Reads one value for Python: item(), bool() and their like.
 bool reads_value(std::string_view name);
 

@@ -5,6 +5,7 @@
 #include <compare>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ class ParameterLoops {
   // Optimizers that are made anew for the same parameters in most steps. What their state costs where it is first
   // written is that of other operators.
   void made_anew() {
+    if (!o_.timeline.has_replacing()) return;
     Group group;
     uint64_t times = 0;
     for (uint32_t i = 0; i < o_.count(); ++i) {
@@ -150,15 +152,9 @@ class ParameterLoops {
   void others() {
     if (o_.view.has_gpu() || o_.parameters_per_step < kFewestTensors) return;
     const auto fewest = static_cast<uint64_t>(o_.parameters_per_step * 0.6);
-    struct Loop {
-      Group group{};
-      double kept = 0;
-      uint64_t operators = 0, calls = 0;
-      uint32_t name = 0;
-    };
     std::map<std::pair<uint32_t, uint32_t>, Loop> loops;  // by function and most frequent operator
     // Operators on what has the shape of a parameter, by the function of the program around them and the step.
-    std::map<std::pair<uint32_t, uint32_t>, std::map<uint32_t, std::vector<uint32_t>>> found;
+    std::map<std::pair<uint32_t, uint32_t>, ByName> found;
     for (uint32_t i = 0; i < o_.count(); ++i) {
       if (o_.is_optimizer_step(i)) {  // optimizers() has looked at it
         i = o_.claims.end_of(i) - 1;
@@ -170,35 +166,14 @@ class ParameterLoops {
       i = o_.claims.end_of(i) - 1;
     }
     for (const auto& [key, names] : found) {
-      std::vector<std::pair<uint32_t, const std::vector<uint32_t>*>> by_size;
-      for (const auto& [name, ops] : names)
-        if (ops.size() >= fewest) by_size.emplace_back(name, &ops);
-      std::ranges::stable_sort(by_size, std::greater<>(), [](const auto& each) { return each.second->size(); });
-      std::vector<std::pair<uint32_t, uint32_t>> told;  // loops of the function; a function may have several
-      for (const auto& [name, ops] : by_size) {
-        const uint32_t first = ops->front(), last = ops->back();
-        const auto crosses = [&](const auto& loop) { return first <= loop.second && loop.first <= last; };
-        if (std::ranges::any_of(told, crosses)) continue;
-        told.emplace_back(first, last);
-        uint64_t all = 0, of_loop = 0;
-        double kept = static_cast<double>(ops->size()) * kTensorAtOnceNs * 2;
-        bool has_module = false;
-        for (uint32_t i = first; i < o_.claims.end_of(last); ++i) {
-          has_module = has_module || o_.spans[i].kind == SpanKind::kModule;
-          if (!o_.is_outermost(i)) continue;
-          has_module = has_module || o_.is_node(i);
-          ++all;
-          const Tensor* of = o_.first_tensor(i);
-          of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();
-          kept += static_cast<double>(o_.arithmetic_ns(i));
-          i = o_.claims.end_of(i) - 1;
-        }
-        if (has_module || of_loop * 10 < all * 7) continue;
-        const uint32_t function = key.first == kNoSpan ? 0 : o_.spans[key.first].name;
+      const uint32_t function = key.first == kNoSpan ? 0 : o_.spans[key.first].name;
+      for (const auto& [name, ops] : apart(names, fewest)) {
+        const std::optional<Turn> turn = turn_of(*ops);
+        if (!turn) continue;
         Loop& loop = loops[{function, name}];
-        loop.group.add(first, last);
-        loop.kept += kept;
-        loop.operators += all;
+        loop.group.add(ops->front(), ops->back());
+        loop.kept += turn->kept;
+        loop.operators += turn->operators;
         loop.name = name;
         ++loop.calls;
       }
@@ -224,6 +199,52 @@ class ParameterLoops {
   }
 
  private:
+  struct Loop {
+    Group group{};
+    double kept = 0;
+    uint64_t operators = 0, calls = 0;
+    uint32_t name = 0;
+  };
+  struct Turn {  // of a loop, in a step
+    double kept = 0;
+    uint64_t operators = 0;
+  };
+  using ByName = std::map<uint32_t, std::vector<uint32_t>>;
+
+  // Of the operators of a function in a step, those that come at least so often, the most frequent first. Of those that
+  // lie among each other, in one loop, the first.
+  static std::vector<std::pair<uint32_t, const std::vector<uint32_t>*>> apart(const ByName& names, uint64_t fewest) {
+    std::vector<std::pair<uint32_t, const std::vector<uint32_t>*>> by_size, result;
+    for (const auto& [name, ops] : names)
+      if (ops.size() >= fewest) by_size.emplace_back(name, &ops);
+    std::ranges::stable_sort(by_size, std::greater<>(), [](const auto& each) { return each.second->size(); });
+    for (const auto& each : by_size) {
+      const auto crosses = [&](const auto& other) {
+        return each.second->front() <= other.second->back() && other.second->front() <= each.second->back();
+      };
+      if (std::ranges::none_of(result, crosses)) result.push_back(each);
+    }
+    return result;
+  }
+
+  // From the first to the last of these operators; none: it is no loop over parameters alone.
+  std::optional<Turn> turn_of(const std::vector<uint32_t>& ops) const {
+    Turn turn{.kept = static_cast<double>(ops.size()) * kTensorAtOnceNs * 2};
+    uint64_t of_loop = 0;
+    for (uint32_t i = ops.front(); i < o_.claims.end_of(ops.back()); ++i) {
+      if (o_.spans[i].kind == SpanKind::kModule) return {};
+      if (!o_.is_outermost(i)) continue;
+      if (o_.is_node(i)) return {};
+      ++turn.operators;
+      const Tensor* of = o_.first_tensor(i);
+      of_loop += is_of_loop(i) || of == nullptr || of->sizes.empty();
+      turn.kept += static_cast<double>(o_.arithmetic_ns(i));
+      i = o_.claims.end_of(i) - 1;
+    }
+    if (of_loop * 10 < turn.operators * 7) return {};
+    return turn;
+  }
+
   // A call of torch.optim that makes an optimizer, or its state; torch 1.13 makes that in step() itself.
   bool makes_optimizer(uint32_t i) const {
     const uint32_t parent = o_.spans[i].parent;
@@ -276,8 +297,6 @@ class ParameterLoops {
   OperatorSubject& o_;
   std::unordered_map<uint32_t, bool> has_many_;
 };
-
-bool takes_a_part(std::string_view name) { return name == "aten::select" || name == "aten::slice"; }
 
 // An LSTMCell that is called for one position of a sequence after the other, though all positions are there.
 class CellByCell {

@@ -28,7 +28,7 @@ bool is_torch(std::string_view name) {
 // Elements of the largest tensor that an operator computes with; 0: it only takes a part of a tensor, or has none.
 int64_t largest_input(std::string_view name, const std::vector<Input>& inputs) {
   int64_t most = 0;
-  if (name == "aten::select" || name == "aten::slice" || name == "aten::unbind" || name == "aten::split") return most;
+  if (takes_a_part(name) || name == "aten::unbind" || name == "aten::split") return most;
   for (const Input& input : inputs)
     for (const Tensor& t : input.tensors)
       if (t.is_readable) most = std::max(most, elements_of(t.sizes));

@@ -223,6 +223,7 @@ struct Timeline {
   void set_installed(uint32_t name) { installed_.insert(name); }
   // Whether it is the name of an optimizer that has replaced one that was gone, with the same parameters.
   bool is_replacing(uint32_t name) const { return replacing_.contains(name); }
+  bool has_replacing() const { return !replacing_.empty(); }
   void set_replacing(uint32_t name) { replacing_.insert(name); }
   // "Handler.do_POST"; empty: not known.
   std::string_view qualname(uint32_t name) const;

@@ -41,7 +41,10 @@ class UnitOfCalls {
     if (!unit.is_pass) {
       if (!covers) return {};
       unit.spans.clear();
-      if (!is_chosen) drop_empty(calls);
+      if (!is_chosen) {
+        drop_stretches_without_operators(calls);
+        drop_empty(calls);
+      }
       unit.count = calls.size();
       for (const CallAt& at : calls)
         unit.spans.push_back({t_.span(at.row, at.span).begin, t_.span(at.row, at.span).end});
@@ -171,18 +174,24 @@ class UnitOfCalls {
     return largest <= all / 4 * 3;
   }
 
-  // A coroutine that has only begun to wait for its first request has served none. Nor is it a request what a coroutine
-  // does up to its second await, where the operators, and nearly all of the time, are in other stretches.
-  void drop_empty(std::vector<CallAt>& calls) const {
-    if (std::ranges::all_of(calls, [this](const CallAt& at) { return is_in_event_loop(at); })) {
-      int64_t all = 0, computing = 0;
-      for (const CallAt& at : calls) {
-        add_to(all, t_.span(at.row, at.span).ns());
-        if (has_operator(at)) add_to(computing, t_.span(at.row, at.span).ns());
-      }
-      if (computing > 0 && computing >= all / 10 * 9)
-        std::erase_if(calls, [this](const CallAt& at) { return !has_operator(at); });
+  // What a coroutine does up to its second await is no request, where the operators, and nearly all of the time, are in
+  // other stretches.
+  void drop_stretches_without_operators(std::vector<CallAt>& calls) const {
+    if (!std::ranges::all_of(calls, [this](const CallAt& at) { return is_in_event_loop(at); })) return;
+    std::vector<CallAt> computing;
+    int64_t all = 0, computed = 0;
+    for (const CallAt& at : calls) {
+      const int64_t ns = t_.span(at.row, at.span).ns();
+      add_to(all, ns);
+      if (!has_operator(at)) continue;
+      add_to(computed, ns);
+      computing.push_back(at);
     }
+    if (computed > 0 && computed >= all / 10 * 9) calls = std::move(computing);
+  }
+
+  // A coroutine that has only begun to wait for its first request has served none.
+  void drop_empty(std::vector<CallAt>& calls) const {
     std::vector<int64_t> ns;
     for (const CallAt& at : calls) ns.push_back(t_.span(at.row, at.span).ns());
     std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));

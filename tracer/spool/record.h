@@ -286,7 +286,7 @@ struct ObjectDef {  // an object whose calls are told apart; may come again for 
   ObjectKind kind;
   uint8_t pad[3];
   uint32_t first_call;  // 1, 2 ... in the order in which objects were first called; 0: not called so far
-  ObjectId stepper;  // of an optimizer: whose steps it goes on with (stepper_of(), python/modules.h); may be its own id
+  ObjectId stepper;  // of an optimizer: whose steps it goes on with (stepper_in(), python/modules.h); may be its own id
   uint32_t pad_after;
 };
 
