@@ -91,20 +91,32 @@ class UnitOfCalls {
     return pair_key(static_cast<uint32_t>(s.kind), s.name);
   }
 
+  // What the names of the spans directly in `frame`, from `first` on and up to `end`, are together: in whatever order,
+  // however often. 0: there are none.
+  uint64_t doing(uint32_t row, uint32_t frame, uint32_t first, int64_t end) const {
+    const auto& spans = t_.rows[row].spans;
+    std::set<uint64_t> names;
+    for (uint32_t i = first; i < spans.size() && spans[i].begin < end; ++i)
+      if (spans[i].parent == frame && spans[i].kind != SpanKind::kGc) names.insert(likeness_of(spans[i]));
+    if (names.empty()) return 0;
+    uint64_t hash = 1469598103934665603u;
+    for (const uint64_t name : names) hash = (hash ^ name) * 1099511628211u;
+    return hash;
+  }
+
+  // And how often it occurs. There is at least one.
+  static std::pair<uint64_t, size_t> most_frequent(const std::vector<uint64_t>& values) {
+    std::unordered_map<uint64_t, size_t> times;
+    for (const uint64_t value : values) ++times[value];
+    return *std::ranges::max_element(times, {}, [](const auto& each) { return each.second; });
+  }
+
   // Whether from call to call the program mostly does the same: the names directly in the frame of the loop are.
   bool is_regular(const std::vector<Link>& links) const {
-    std::unordered_map<uint64_t, size_t> alike;
-    for (const Link& link : links) {
-      const auto& spans = t_.rows[link.row].spans;
-      std::set<uint64_t> names;
-      for (uint32_t i = link.first; i < spans.size() && spans[i].begin < spans[link.second].begin; ++i)
-        if (spans[i].parent == link.frame && spans[i].kind != SpanKind::kGc) names.insert(likeness_of(spans[i]));
-      uint64_t hash = 1469598103934665603u;
-      for (const uint64_t name : names) hash = (hash ^ name) * 1099511628211u;
-      ++alike[hash];
-    }
-    const auto most = std::ranges::max_element(alike, {}, [](const auto& each) { return each.second; });
-    return most != alike.end() && most->second >= (links.size() + 1) / 2;
+    std::vector<uint64_t> done;
+    for (const Link& link : links)
+      done.push_back(doing(link.row, link.frame, link.first, t_.span(link.row, link.second).begin));
+    return most_frequent(done).second >= (links.size() + 1) / 2;
   }
 
   // Whether an event loop makes the call: asyncio/events.py, Handle._run (CPython 3.10 to 3.15).
@@ -160,18 +172,28 @@ class UnitOfCalls {
     return links.size() * 3 < calls.size() ? std::vector<Link>{} : links;
   }
 
-  // Whether the time of the calls but the first is that of many.
+  // Whether the time of the calls but the first is that of many, or else the longest of them do what most others do:
+  // then something held them up, and a busy machine does that to a call of a millisecond. (A helper that is around now
+  // this and now that recurs by its name alone.)
   bool recurs(const std::vector<CallAt>& calls) const {
-    std::vector<int64_t> ns;
+    std::vector<std::pair<int64_t, size_t>> longest;  // and which call
     int64_t all = 0;
     for (size_t i = 1; i < calls.size(); ++i) {
-      ns.push_back(t_.span(calls[i].row, calls[i].span).ns());
-      add_to(all, ns.back());
+      longest.emplace_back(t_.span(calls[i].row, calls[i].span).ns(), i);
+      add_to(all, longest.back().first);
     }
-    std::ranges::sort(ns, std::greater<>());
+    std::ranges::sort(longest, std::greater<>());
+    const size_t few = 1 + longest.size() / 20;
     int64_t largest = 0;
-    for (size_t i = 0; i < 1 + ns.size() / 20; ++i) add_to(largest, ns[i]);
-    return largest <= all / 4 * 3;
+    for (size_t i = 0; i < few; ++i) add_to(largest, longest[i].first);
+    if (largest <= all / 4 * 3) return true;
+    std::vector<uint64_t> done;
+    for (const CallAt& at : calls) done.push_back(doing(at.row, at.span, at.span + 1, t_.span(at.row, at.span).end));
+    const auto [common, times] = most_frequent(done);
+    if (common == 0 || times < calls.size() / 5 * 4) return false;
+    for (size_t i = 0; i < few; ++i)
+      if (done[longest[i].second] != common) return false;
+    return true;
   }
 
   // What a coroutine does up to its second await is no request, where the operators, and nearly all of the time, are in
@@ -190,13 +212,14 @@ class UnitOfCalls {
     if (computed > 0 && computed >= all / 10 * 9) calls = std::move(computing);
   }
 
-  // A coroutine that has only begun to wait for its first request has served none.
+  // A coroutine that has only begun to wait for its first request has served none. One that ran operators has, however
+  // much longer the machine made the others.
   void drop_empty(std::vector<CallAt>& calls) const {
     std::vector<int64_t> ns;
     for (const CallAt& at : calls) ns.push_back(t_.span(at.row, at.span).ns());
     std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));
     const int64_t least = ns[ns.size() / 2] / 100;
-    std::erase_if(calls, [&](const CallAt& at) { return t_.span(at.row, at.span).ns() < least; });
+    std::erase_if(calls, [&](const CallAt& at) { return t_.span(at.row, at.span).ns() < least && !has_operator(at); });
   }
 
   std::string function_text(const TimelineSpan& s) const {

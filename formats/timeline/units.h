@@ -15,10 +15,9 @@
 //             begin of the next one in the same loop, so what prepares and uses it belongs to it. The last call of a
 //             loop is counted, but no span
 //   request   otherwise: a thread's or an event loop's library makes the calls. A unit lasts as long as the call; the
-//             time between is idle. Of a coroutine each stretch that runs is a call; those that take less than a
-//             hundredth of the median are none, nor are those without operators where the others have nearly all of the
-//             time
-//   recurs    a few calls that take nearly all of the time of all are no unit
+//             time between is idle. Of a coroutine each stretch that runs is a call; those without operators are
+//             none where they take less than a hundredth of the median, or the others have nearly all of the time
+//   recurs    a few calls that take nearly all of the time of all are no unit, unless they do what the others do
 //
 // Functions of installed packages count where the program's own give nothing. Spans that the edge of a window or of the
 // recording cuts do not count.

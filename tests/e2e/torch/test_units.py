@@ -14,7 +14,7 @@ SERVER = """
 import http.server, threading, time, urllib.request
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_POST(self):
-        x = torch.full((64, 64), float(self.rfile.read(int(self.headers["Content-Length"]))))
+        x = torch.full((2048, 64), float(self.rfile.read(int(self.headers["Content-Length"]))))
         body = b"%.3f" % model(x).sum().item()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -42,7 +42,7 @@ EVENT_LOOP = """
 import asyncio
 async def handle(reader, writer):
     while line := await reader.readline():
-        y = model(torch.full((256, 64), float(len(line)))).sum().item()
+        y = model(torch.full((4096, 64), float(len(line)))).sum().item()
         writer.write(b"%.3f\\n" % y)
         await writer.drain()
     writer.close()
@@ -69,7 +69,7 @@ def generate(gpt, ids, n):
     for _ in range(n):
         ids = torch.cat([ids, gpt(ids).argmax(-1, keepdim=True)], 1)
     return ids
-generate(GPT(), torch.zeros(4, 16, dtype=torch.long), 40)
+generate(GPT(), torch.zeros(128, 16, dtype=torch.long), 40)
 """
 SHORT = """
 x = torch.ones(64, 64)

@@ -337,6 +337,34 @@ TEST_CASE("a program in which nothing recurs has no unit, and its begin moves pa
   }
 }
 
+TEST_CASE("requests that the machine holds up are the unit as all others are") {
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    CAPTURE(seed);
+    Program p(seed);
+    Spans requests;
+    // None, one, some or most of them take a thousand times as long as the others.
+    const double held_up = static_cast<double>(p.some(0, 9)) / 10;
+    p.call("/home/u/server.py(1): <module>", [&] {
+      p.starts();
+      p.call("asyncio/base_events.py(593): run_forever", [&] {
+        for (int64_t i = 0, n = p.some(15, 40); i < n; ++i)
+          p.call("asyncio/events.py(78): _run", [&] {
+            const int64_t begin = p.now;
+            p.call("/home/u/server.py(8): handle_it", [&] {
+              p.wait(p.some(10, 30));
+              p.module("Net_0",
+                       [&] { p.op("aten::mm", p.some(20'000, 50'000) * (i > 0 && p.chance(held_up) ? 1000 : 1)); });
+            });
+            requests.emplace_back(begin, p.now);
+          });
+      });
+    });
+    const RecurringUnit unit = p.found();
+    CHECK(unit.name == "a request of handle_it (server.py)");
+    CHECK(spans_of(unit) == requests);
+  }
+}
+
 TEST_CASE("the interpreter's imports before the main module are no work, however long it pauses between them") {
   for (uint32_t seed = 0; seed < kSeeds; ++seed) {
     CAPTURE(seed);
