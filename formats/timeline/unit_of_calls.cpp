@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "formats/io/median.h"
 #include "formats/io/pair_key.h"
 #include "formats/io/sum.h"
 #include "formats/timeline/unit_names.h"
@@ -104,7 +105,7 @@ class UnitOfCalls {
     return hash;
   }
 
-  // And how often it occurs. There is at least one.
+  // Of one value or more; and how often it occurs.
   static std::pair<uint64_t, size_t> most_frequent(const std::vector<uint64_t>& values) {
     std::unordered_map<uint64_t, size_t> times;
     for (const uint64_t value : values) ++times[value];
@@ -153,7 +154,7 @@ class UnitOfCalls {
   // What all links of a loop have in common: the function that has it.
   std::vector<Link> links_of(const std::vector<CallAt>& calls) const {
     std::vector<Link> links;
-    std::unordered_map<uint32_t, size_t> by_frame;
+    std::vector<uint64_t> functions;
     for (size_t i = 1; i < calls.size(); ++i) {
       if (calls[i].row != calls[i - 1].row) continue;
       const uint32_t frame = around(calls[i].row, calls[i - 1].span, calls[i].span);
@@ -161,13 +162,13 @@ class UnitOfCalls {
       const TimelineSpan& s = t_.span(calls[i].row, frame);
       if (s.kind == SpanKind::kPython && !t_.is_program(s.name) && !t_.is_installed(s.name)) continue;
       links.push_back({calls[i].row, calls[i - 1].span, calls[i].span, frame});
-      ++by_frame[s.name];
+      functions.push_back(s.name);
     }
     if (links.size() * 2 < calls.size()) return {};
-    const auto most = std::ranges::max_element(by_frame, {}, [](const auto& each) { return each.second; });
+    const uint64_t function = most_frequent(functions).first;
     std::erase_if(links, [&](const Link& link) {
       const auto& spans = t_.rows[link.row].spans;
-      return spans[link.frame].name != most->first || !is_recorded(spans[link.first].begin, spans[link.second].begin);
+      return spans[link.frame].name != function || !is_recorded(spans[link.first].begin, spans[link.second].begin);
     });
     return links.size() * 3 < calls.size() ? std::vector<Link>{} : links;
   }
@@ -217,8 +218,7 @@ class UnitOfCalls {
   void drop_empty(std::vector<CallAt>& calls) const {
     std::vector<int64_t> ns;
     for (const CallAt& at : calls) ns.push_back(t_.span(at.row, at.span).ns());
-    std::ranges::nth_element(ns, ns.begin() + static_cast<ptrdiff_t>(ns.size() / 2));
-    const int64_t least = ns[ns.size() / 2] / 100;
+    const int64_t least = median_of(std::move(ns)) / 100;
     std::erase_if(calls, [&](const CallAt& at) { return t_.span(at.row, at.span).ns() < least && !has_operator(at); });
   }
 
